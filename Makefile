@@ -1,0 +1,38 @@
+# Everything sets itself up: `make test` and `make compare` need Python >= 3.11 and make, nothing else.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+.PHONY: setup test slow check compare lock clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml requirements.lock
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rope_jax needs Python 3.11 or newer, got " + sys.version.split()[0] + "; call: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet uv
+	$(RUN) -m uv pip install --quiet --python $(RUN) --compile-bytecode --require-hashes -r requirements.lock
+	$(RUN) -m uv pip install --quiet --python $(RUN) --no-deps --editable .
+	touch $@
+
+test: setup
+	$(RUN) -m pytest -n 2
+
+slow: setup
+	$(RUN) -m pytest -n 2 -m slow
+
+check: setup
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+compare: setup
+	$(RUN) -m experiments.compare configs/quickstart.py --out out/quickstart
+
+# the lock serves every supported Python and holds no index's address
+lock: setup
+	$(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev --no-emit-index-url --no-header --no-annotate --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,19 @@
+"""Position encodings and length extrapolation in JAX.
+
+Public functions and encoders stand at the top::
+
+    import rope_jax as rj
+
+    frequencies = rj.rotary_frequencies(64, scaling=rj.NTK(factor=4.0))
+    cos, sin = rj.rotary_tables(frequencies, rj.positions.contiguous(1024))
+    q = rj.rotate(q, cos, sin)
+
+Experiments: `python -m experiments.compare --help`.
+"""
+
+from rope_jax import encoders, positions, tasks
+from rope_jax.encoders import *  # noqa: F403
+from rope_jax.encoders import __all__ as _encoder_names
+
+__version__ = "0.1.0"
+__all__ = ["encoders", "positions", "tasks", *_encoder_names]

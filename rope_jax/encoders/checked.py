@@ -1,0 +1,52 @@
+"""Frozen dataclasses whose values are of the types that they declare, said at once and by name."""
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """Base of everything that a config holds: a field of another type than declared is a ValueError that names it.
+
+    An int where a float is declared becomes that float, so that NTK(factor=2) and NTK(factor=2.0) are one thing everywhere.
+    """
+
+    def __post_init__(self) -> None:
+        declared = typing.get_type_hints(type(self))
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not _fits(value, declared[field.name]):
+                raise ValueError(f"{type(self).__name__} {field.name} must be {_said(declared[field.name])}, got {value!r}")
+            if declared[field.name] is float:
+                object.__setattr__(self, field.name, float(value))
+
+
+def _fits(value: Any, declared: Any) -> bool:
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if declared is Any:
+        return True
+    if origin is typing.Literal:
+        return value in arguments
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(value, argument) for argument in arguments)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, arguments[0]) for item in value)
+    if declared in (int, float):
+        return isinstance(value, (int, declared)) and not isinstance(value, bool)
+    return isinstance(value, declared)
+
+
+def _said(declared: Any) -> str:
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if origin is typing.Literal:
+        return " or ".join(repr(argument) for argument in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_said(argument) for argument in arguments)
+    if origin is tuple:
+        return f"a tuple, of which each is {_said(arguments[0])}"
+    return {int: "an int", float: "a float", str: "a str", bool: "a bool", type(None): "None"}.get(
+        declared, f"an object of class {declared.__name__}"
+    )

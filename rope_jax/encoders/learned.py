@@ -1,0 +1,63 @@
+"""A learned row for each position, added to the input (Gehring et al. 2017, arXiv:1705.03122, section 3.1; BERT, GPT-2)."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Encoder):
+    """Adds row p of a learned table to the embedding at position p. The table has no row past `max_length`.
+
+    Rows that training never visits keep their initial values: a table longer than the training length is allowed, and
+    shows what an untrained row does.
+
+    Attributes:
+      max_length: rows of the table, for positions 0 .. max_length - 1.
+      init_scale: standard deviation of the initial rows (0.02, as BERT and GPT-2).
+    """
+
+    max_length: int
+    init_scale: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length < 1:
+            raise ValueError(f"Learned max_length must be at least 1, got {self.max_length}")
+        if not self.init_scale >= 0:
+            raise ValueError(f"Learned init_scale must not be negative, got {self.init_scale}")
+
+    def init(self, key: jax.Array, dims: Dims) -> Params:
+        return {"table": self.init_scale * jax.random.normal(key, (self.max_length, dims.width), jnp.float32)}
+
+    def check(self, dims: Dims, length: int) -> None:
+        if length > self.max_length:
+            raise ValueError(
+                f"Learned(max_length={self.max_length}) has no row for position {length - 1}; raise max_length to {length} "
+                f"or more, or keep to {self.max_length} input positions"
+            )
+
+    def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
+        """Looks rows up. A position outside the table is an error, or NaN where positions are traced; never a clamp."""
+        p = positions.query
+        if not jnp.issubdtype(p.dtype, jnp.integer):
+            raise ValueError(
+                f"Learned needs integer positions to look rows up, got {p.dtype}; round them, or use an encoder that is a "
+                "function of real positions, such as Sinusoidal or RoPE"
+            )
+        if not is_traced(p) and p.size:
+            known = np.asarray(p)
+            outside = known[(known < 0) | (known >= self.max_length)]
+            if outside.size:
+                raise ValueError(
+                    f"Learned(max_length={self.max_length}) has no row for position {outside[0]}; raise max_length, or "
+                    f"evaluate this encoder at lengths up to {self.max_length}"
+                )
+        p = p.astype(jnp.int32)  # a narrower type cannot hold max_length, which stands for "no row" below
+        # mode="fill" still counts negative positions from the end, so send them past it
+        rows = jnp.take(tables["table"], jnp.where(p < 0, self.max_length, p), axis=0, mode="fill", fill_value=jnp.nan)
+        return x + jnp.broadcast_to(rows, x.shape).astype(x.dtype)

@@ -1,0 +1,157 @@
+"""Frequency maps: how RoPE's inverse frequencies change when the text grows past the trained length.
+
+A map is a frozen dataclass with one method, `apply`. It works alike on host float64 arrays (numpy) and on traced float32
+ones (jax.numpy), whichever module it is handed as `xp`. A dynamic map is a pure function of the length it is given; no length
+means the original one.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from rope_jax.encoders.checked import Checked
+
+Array = Any  # numpy float64 on the host, jax float32 when traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyMap(Checked):
+    """Base of the frequency maps.
+
+    Attributes:
+      needs_length: whether the map reads the current length.
+    """
+
+    needs_length: ClassVar[bool] = False
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        """Maps the default frequencies.
+
+        Args:
+          inv_freq: [R/2], base^(-2i/R) or learned ones in their place.
+          base: scalar, the base they came from.
+          length: [..., 1] or None, the current lengths.
+          xp: numpy or jax.numpy, the module that the arrays belong to.
+
+        Returns:
+          The mapped [..., R/2], and attention_scale, a float or [..., 1].
+        """
+        return inv_freq, 1.0
+
+
+def _require_factor(name: str, factor: float) -> None:
+    if not 0 < factor < math.inf:
+        raise ValueError(
+            f"{name} factor must be positive, got {factor}; 2.0 stretches to twice the trained length, 1.0 changes nothing"
+        )
+
+
+def _require_original_length(name: str, original_length: int) -> None:
+    if not original_length >= 1:
+        raise ValueError(
+            f"{name} original_length must be at least 1, got {original_length}; it is the trained length in input positions"
+        )
+
+
+def _ntk_powers(inv_freq: Array, factor: Array, xp: Any) -> Array:
+    """factor^(-2i/(d-2)): what base * factor^(d/(d-2)) does to frequency i. The first stays, the last is divided by factor."""
+    pairs = inv_freq.shape[-1]
+    exponents = xp.arange(pairs, dtype=inv_freq.dtype) / max(pairs - 1, 1)  # rotary_dim 2: the single exponent 0
+    return factor ** -xp.reshape(exponents, (1,) * max(xp.ndim(factor) - 1, 0) + (-1,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(FrequencyMap):
+    """Position interpolation: every frequency divided by the factor (Chen et al. 2023, arXiv:2306.15595, eq. 4).
+
+    Attributes:
+      factor: target length over trained length.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_factor("Linear", self.factor)
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        return inv_freq / self.factor, 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NTK(FrequencyMap):
+    """NTK-aware scaling: base * factor^(d/(d-2)): high frequencies stay, low ones stretch (arXiv:2309.00071, section 3.1).
+
+    Attributes:
+      factor: target length over trained length.
+    """
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_factor("NTK", self.factor)
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        return inv_freq * _ntk_powers(inv_freq, xp.asarray(self.factor, inv_freq.dtype), xp), 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicLinear(FrequencyMap):
+    """Position interpolation by the current length: divided by max(length, original_length) / original_length.
+
+    Presumes that the length of the answer is known: see `Positions.length`.
+
+    Attributes:
+      original_length: the trained length, in input positions (2n + 2 for copy and reversal of n symbols).
+    """
+
+    original_length: int
+    needs_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_original_length("DynamicLinear", self.original_length)
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        if length is None:
+            return inv_freq, 1.0
+        return _rows(inv_freq, length, xp) / (1.0 + _excess(length, self.original_length, xp)), 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DynamicNTK(FrequencyMap):
+    """NTK-aware scaling by the current length: base * (factor L'/L0 - (factor - 1))^(d/(d-2)), L' = max(L, L0).
+
+    The source is arXiv:2309.00071, section 3.3. Exactly the default up to and including original_length. Presumes that the
+    length of the answer is known: see `Positions.length`.
+
+    Attributes:
+      factor: 1.0 makes the scale L / L0.
+      original_length: L0, the trained length, in input positions (2n + 2 for copy and reversal of n symbols).
+    """
+
+    factor: float = 1.0
+    original_length: int
+    needs_length: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_factor("DynamicNTK", self.factor)
+        _require_original_length("DynamicNTK", self.original_length)
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        if length is None:
+            return inv_freq, 1.0
+        scale = 1.0 + self.factor * _excess(length, self.original_length, xp)
+        return _rows(inv_freq, length, xp) * _ntk_powers(inv_freq, scale, xp), 1.0
+
+
+def _excess(length: Array, original_length: int, xp: Any) -> Array:
+    """max(L, L0) / L0 - 1, written so that it is exactly 0 up to L0 in any precision, compiled or not."""
+    return xp.maximum(length - original_length, 0.0) / original_length
+
+
+def _rows(inv_freq: Array, length: Array, xp: Any) -> Array:
+    """inv_freq [R/2] with the leading axes of length [..., 1], as ones, so that no rank is promoted silently."""
+    return xp.reshape(inv_freq, (1,) * (xp.ndim(length) - 1) + (-1,))

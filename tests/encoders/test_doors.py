@@ -1,0 +1,525 @@
+"""The encoders as a model meets them: init, check, prepare, tables, and the three doors."""
+
+import dataclasses
+import functools
+import math
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rope_jax as rj
+from rope_jax.config import options
+from rope_jax.encoders import ENCODERS, SCALINGS
+
+DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
+EXAMPLES = [
+    rj.NoPE(),
+    rj.Sinusoidal(),
+    rj.Sinusoidal(base=50.0, order="concatenated", spacing="tensor2tensor"),
+    rj.Learned(max_length=64),
+    rj.RoPE(),
+    rj.RoPE(base=50_000.0, layout="interleaved", rotary_fraction=0.5, head_fraction=0.5, scaling=rj.NTK(factor=2.0)),
+    rj.RoPE(learn_base=True, scaling=rj.DynamicNTK(original_length=4)),
+    rj.RoPE(learn_angles=True, scaling=rj.DynamicLinear(original_length=4)),
+]
+
+
+def normal(seed: int, *shape: int) -> jax.Array:
+    return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
+
+
+def naive_scores(
+    q: np.ndarray, k: np.ndarray, q_positions: np.ndarray, k_positions: np.ndarray, inv_freq: np.ndarray, layout: str = "half"
+) -> np.ndarray:
+    """float64 [H, Tq, Tk] of q [Tq, H, D] and k [Tk, H, D]: each pair as a complex number turned by its angle."""
+
+    def turned(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        x, half = np.asarray(x, np.float64), x.shape[-1] // 2
+        pairs = x[..., :half] + 1j * x[..., half:] if layout == "half" else x[..., 0::2] + 1j * x[..., 1::2]
+        return pairs * np.exp(1j * np.asarray(positions, np.float64)[:, None, None] * inv_freq)
+
+    return np.einsum("qhp,khp->hqk", turned(q, q_positions).conj(), turned(k, k_positions)).real
+
+
+def default_inv_freq(rotary_dim: int = 8, base: float = 10_000.0) -> np.ndarray:
+    return np.array([base ** (-2 * i / rotary_dim) for i in range(rotary_dim // 2)])
+
+
+def run(encoder: rj.Encoder, params: dict, x: jax.Array, q: jax.Array, k: jax.Array, positions: rj.Positions) -> tuple:
+    """What a model does: all doors, always."""
+    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    q, k = encoder.rotate(tables, q, k)
+    return encoder.embed(tables, x, positions), q, k, encoder.bias(tables, q, k, positions)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _rotated(
+    encoder: rj.Encoder, params: dict, q: jax.Array, k: jax.Array, positions: rj.Positions
+) -> tuple[jax.Array, jax.Array]:
+    # compiled, because one program is much quicker than one an operation; eager and compiled are compared below
+    return encoder.rotate(encoder.tables(encoder.prepare(params, positions.length, DIMS), positions), q, k)
+
+
+def scores(encoder: rj.Encoder, params: dict, q: jax.Array, k: jax.Array, positions: rj.Positions) -> np.ndarray:
+    """float64 [..., H, Tq, Tk]."""
+    q, k = _rotated(encoder, params, q, k, positions)
+    return np.einsum("...qhd,...khd->...hqk", np.asarray(q, np.float64), np.asarray(k, np.float64))
+
+
+# what holds for every encoder
+
+
+def test_the_list_holds_every_encoder_and_map() -> None:
+    def below(kind: type) -> set[type]:
+        return {kind for child in kind.__subclasses__() for kind in {child, *below(child)}}
+
+    def ours(kind: type) -> set[type]:  # other tests may define encoders of their own
+        return {child for child in below(kind) if child.__module__.startswith("rope_jax.")}
+
+    assert ours(rj.Encoder) <= set(ENCODERS)
+    assert ours(rj.FrequencyMap) == set(SCALINGS)
+    assert {type(encoder) for encoder in EXAMPLES} <= set(ENCODERS)
+
+
+@pytest.mark.parametrize("encoder", [*EXAMPLES, rj.Linear(factor=2.0), rj.DynamicNTK(original_length=8)], ids=str)
+def test_encoders_and_maps_are_frozen_hashable_values(encoder: rj.Encoder | rj.FrequencyMap) -> None:
+    again = dataclasses.replace(encoder)
+    assert again == encoder
+    assert again is not encoder
+    assert hash(again) == hash(encoder)
+    for field in dataclasses.fields(encoder):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(encoder, field.name, None)
+    with pytest.raises(TypeError):
+        type(encoder)(1)  # keyword-only
+
+
+@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
+def test_fields_hold_plain_python_alone(encoder: rj.Encoder) -> None:
+    # an array in a default would start a device before any flag is read, and could not be hashed
+    def plain(value: object) -> bool:
+        if isinstance(value, rj.FrequencyMap):
+            return all(plain(getattr(value, field.name)) for field in dataclasses.fields(value))
+        if isinstance(value, tuple):
+            return all(map(plain, value))
+        return value is None or type(value) in (bool, int, float, str)
+
+    for field in dataclasses.fields(encoder):
+        assert plain(getattr(encoder, field.name)), field.name
+        assert field.default is dataclasses.MISSING or plain(field.default), field.name
+
+
+def test_encoders_that_differ_are_not_equal() -> None:
+    assert len(set(EXAMPLES)) == len(EXAMPLES)
+    assert rj.RoPE(scaling=rj.NTK(factor=2.0)) != rj.RoPE(scaling=rj.Linear(factor=2.0))
+    assert rj.RoPE(scaling=rj.NTK(factor=2.0)) == rj.RoPE(scaling=rj.NTK(factor=2.0))
+
+
+@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
+def test_jit_and_vmap_change_nothing(encoder: rj.Encoder) -> None:
+    params = encoder.init(jax.random.key(0), DIMS)
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+    x, q, k = normal(0, 2, 3, 16), normal(1, 2, 3, 2, 8), normal(2, 2, 3, 2, 8)
+    positions = rj.Positions(query=jnp.array([[0, 1, 2], [5, 9, 30]]), length=jnp.array([3, 31]))
+
+    def doors(params: dict, *arrays: jax.Array, positions: rj.Positions) -> list[jax.Array]:
+        return jax.tree.leaves(run(encoder, params, *arrays, positions))
+
+    eager = doors(params, x, q, k, positions=positions)
+    compiled = jax.jit(doors)(params, x, q, k, positions=positions)
+    mapped = jax.vmap(lambda x, q, k, p: doors(params, x, q, k, positions=p))(x, q, k, positions)
+    assert len(eager) == 3  # x, q, k; no bias yet
+    for a, b, c in zip(eager, compiled, mapped, strict=True):
+        np.testing.assert_allclose(b, a, atol=1e-5)
+        np.testing.assert_allclose(c, a, atol=1e-5)
+    alone = jax.jit(doors)
+    for row in range(2):
+        one = rj.Positions(query=positions.query[row], length=positions.length[row])
+        for a, b in zip(eager, alone(params, x[row], q[row], k[row], positions=one), strict=True):
+            np.testing.assert_allclose(b, a[row], atol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_every_door_keeps_the_dtype_and_works_in_float32(encoder: rj.Encoder, dtype: str) -> None:
+    params = encoder.init(jax.random.key(0), DIMS)
+    narrow = [normal(seed, *shape).astype(dtype) for seed, shape in enumerate([(3, 16), (3, 2, 8), (3, 2, 8)])]
+    positions = rj.Positions(query=jnp.array([0, 31, 63]), length=64)
+    got = jax.tree.leaves(run(encoder, params, *narrow, positions))
+    wide = jax.tree.leaves(run(encoder, params, *(a.astype(jnp.float32) for a in narrow), positions))
+    for a, b in zip(got, wide, strict=True):
+        assert a.dtype == jnp.dtype(dtype)
+        np.testing.assert_allclose(a.astype(jnp.float32), b, atol=0.03)  # an ulp of bfloat16 at 4
+
+
+@pytest.mark.parametrize(
+    ("encoder", "expected"),
+    [
+        (rj.NoPE(), ""),
+        (rj.Sinusoidal(), ""),
+        (rj.Sinusoidal(base=50.0, order="concatenated"), "base=50.0, order='concatenated'"),
+        (rj.Learned(max_length=128), "max_length=128"),
+        (rj.Learned(max_length=128, init_scale=0.02), "max_length=128"),
+        (rj.RoPE(), ""),
+        (rj.RoPE(scaling=rj.NTK(factor=2.0), layout="interleaved"), "layout='interleaved', scaling=NTK(factor=2.0)"),
+        (rj.RoPE(learn_base=True), "learn_base=True"),
+    ],
+)
+def test_options_name_what_is_not_the_default(encoder: rj.Encoder, expected: str) -> None:
+    assert options(encoder) == expected
+
+
+@pytest.mark.parametrize(
+    ("encoder", "fields", "needs_length"),
+    [
+        (rj.NoPE(), set(), False),
+        (rj.Sinusoidal(), set(), False),
+        (rj.Learned(max_length=8), set(), False),
+        (rj.RoPE(), {"scaling", "base"}, False),
+        (rj.RoPE(scaling=rj.NTK(factor=2.0)), {"scaling", "base"}, False),
+        (rj.RoPE(scaling=rj.DynamicNTK(original_length=8)), {"scaling", "base"}, True),
+        (rj.RoPE(scaling=rj.DynamicLinear(original_length=8)), {"scaling", "base"}, True),
+        (rj.RoPE(learn_base=True), {"scaling"}, False),
+        (rj.RoPE(learn_angles=True, scaling=rj.DynamicNTK(original_length=8)), {"scaling"}, True),
+    ],
+)
+def test_what_may_vary_on_a_trained_model(encoder: rj.Encoder, fields: set[str], needs_length: bool) -> None:
+    assert encoder.variant_fields == fields
+    assert encoder.needs_length is needs_length
+
+
+@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
+def test_variant_fields_change_no_parameter_and_act_through_prepare_alone(encoder: rj.Encoder) -> None:
+    changes = {"scaling": rj.Linear(factor=7.0), "base": 123.0}
+    params = encoder.init(jax.random.key(0), DIMS)
+    for name in encoder.variant_fields:
+        variant = dataclasses.replace(encoder, **{name: changes[name]})
+        jax.tree.map(np.testing.assert_array_equal, variant.init(jax.random.key(0), DIMS), params)
+        # prepared by the variant and run by the original equals the variant throughout
+        x, q, k = normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 3, 2, 8)
+        positions = rj.Positions(query=jnp.arange(3))
+        tables = encoder.tables(variant.prepare(params, None, DIMS), positions)
+        mixed = (encoder.embed(tables, x, positions), *encoder.rotate(tables, q, k))
+        for a, b in zip(mixed, run(variant, params, x, q, k, positions)[:3], strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+# NoPE and Sinusoidal
+
+
+@pytest.mark.parametrize("encoder", [rj.NoPE(), rj.Encoder()], ids=str)
+def test_nope_is_the_identity_through_all_doors(encoder: rj.Encoder) -> None:
+    assert encoder.init(jax.random.key(0), DIMS) == {}
+    encoder.check(DIMS, 10**9)
+    x, q, k = normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 5, 2, 8)
+    positions = rj.Positions(query=jnp.arange(3), key=jnp.arange(5), length=5)
+    got = run(encoder, {}, x, q, k, positions)
+    assert got[0] is x
+    assert got[1] is q
+    assert got[2] is k
+    assert got[3] is None
+
+
+@pytest.mark.parametrize("changed", [{}, {"base": 50.0}, {"order": "concatenated"}, {"spacing": "tensor2tensor"}], ids=str)
+@pytest.mark.parametrize("query", [[0, 1, 2], [[0, 1, 2], [7, 3, 100]], [0.5, -1.25, 9.0]], ids=str)
+def test_sinusoidal_adds_its_function_of_the_positions(changed: dict, query: list) -> None:
+    encoder, x, query = rj.Sinusoidal(**changed), normal(0, 2, 3, 16), jnp.array(query)
+    positions = rj.Positions(query=query)
+    assert encoder.init(jax.random.key(0), DIMS) == {}
+    got = encoder.embed(encoder.tables(encoder.prepare({}, None, DIMS), positions), x, positions)
+    np.testing.assert_array_equal(got, np.asarray(x) + np.asarray(rj.sinusoidal(query, 16, **changed)))
+
+
+def test_sinusoidal_leaves_queries_and_keys_alone() -> None:
+    q, k = normal(1, 3, 2, 8), normal(2, 3, 2, 8)
+    got = run(rj.Sinusoidal(), {}, normal(0, 3, 16), q, k, rj.Positions(query=jnp.arange(3)))
+    assert got[1] is q
+    assert got[2] is k
+    assert got[3] is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"base": -1.0}, r"base must be positive, got -1.0"),
+        ({"order": "sideways"}, r"order must be 'interleaved' or 'concatenated', got 'sideways'"),
+        ({"spacing": "wide"}, r"spacing must be 'vaswani' or 'tensor2tensor', got 'wide'"),
+    ],
+    ids=str,
+)
+def test_sinusoidal_options_are_checked_before_anything_is_traced(changed: dict, message: str) -> None:
+    # by the constructor or by check(): either comes before the model runs
+    with pytest.raises(ValueError, match=message):
+        rj.Sinusoidal(**changed).check(DIMS, 10)
+
+
+# RoPE
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("scaling", [None, rj.NTK(factor=3.0), rj.DynamicNTK(original_length=4)], ids=str)
+@pytest.mark.parametrize("rotary_fraction", [1.0, 0.5])
+def test_rope_is_its_pure_functions(layout: str, scaling: rj.FrequencyMap | None, rotary_fraction: float) -> None:
+    encoder = rj.RoPE(base=500.0, layout=layout, rotary_fraction=rotary_fraction, scaling=scaling)
+    query, x, q, k = jnp.array([2, 5, 11]), normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 3, 2, 8)
+    got = run(encoder, encoder.init(jax.random.key(0), DIMS), x, q, k, rj.Positions(query=query, length=12))
+    frequencies = rj.rotary_frequencies(int(8 * rotary_fraction), base=500.0, scaling=scaling, length=12)
+    cos, sin = rj.rotary_tables(frequencies, query)
+    assert got[0] is x
+    np.testing.assert_array_equal(got[1], rj.rotate(q, cos, sin, layout=layout))
+    np.testing.assert_array_equal(got[2], rj.rotate(k, cos, sin, layout=layout))
+    assert got[3] is None
+    for mine, theirs in zip(encoder.frequencies(8, length=12), frequencies, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+def test_rope_scores_are_the_formula(layout: str) -> None:
+    encoder, q, k = rj.RoPE(layout=layout), normal(1, 4, 2, 8), normal(2, 4, 2, 8)
+    query = np.array([0, 3, 8, 40])
+    got = scores(encoder, {}, q, k, rj.Positions(query=jnp.asarray(query)))
+    np.testing.assert_allclose(got, naive_scores(q, k, query, query, default_inv_freq(), layout), atol=1e-4)
+    moved = scores(encoder, {}, q, k, rj.Positions(query=jnp.asarray(query + 100)))
+    np.testing.assert_allclose(moved, got, atol=2e-4)
+
+
+def test_head_fraction_turns_the_first_heads_only() -> None:
+    dims, q, k = rj.Dims(width=32, num_heads=4, head_dim=8), normal(1, 5, 4, 8), normal(2, 5, 4, 8)
+    positions = rj.Positions(query=jnp.arange(3, 8))
+    whole, part = rj.RoPE(), rj.RoPE(head_fraction=0.5)
+    turned = whole.rotate(whole.tables(whole.prepare({}, None, dims), positions), q, k)
+    got = part.rotate(part.tables(part.prepare({}, None, dims), positions), q, k)
+    for mine, all_turned, before in zip(got, turned, (q, k), strict=True):
+        np.testing.assert_array_equal(mine[:, :2], all_turned[:, :2])
+        np.testing.assert_array_equal(mine[:, 2:], before[:, 2:])
+        assert np.all(np.any(np.asarray(mine[:, :2] != before[:, :2]), axis=-1))
+
+
+def test_rotary_fraction_turns_the_first_features_with_their_own_denominator() -> None:
+    # GPT-NeoX: theta_i = base^(-2i/R), with R the turned part and not the head dimension
+    encoder, q, k = rj.RoPE(rotary_fraction=0.5), normal(1, 4, 2, 8), normal(2, 4, 2, 8)
+    tables = encoder.tables(encoder.prepare({}, None, DIMS), rj.Positions(query=jnp.arange(4)))
+    got_q, got_k = (np.asarray(a, np.float64) for a in encoder.rotate(tables, q, k))
+    np.testing.assert_array_equal(got_q[..., 4:], q[..., 4:])
+    np.testing.assert_array_equal(got_k[..., 4:], k[..., 4:])
+    expected = naive_scores(q[..., :4], k[..., :4], np.arange(4), np.arange(4), default_inv_freq(4))
+    np.testing.assert_allclose(np.einsum("qhd,khd->hqk", got_q[..., :4], got_k[..., :4]), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        rj.RoPE(),
+        rj.RoPE(layout="interleaved", rotary_fraction=0.5, head_fraction=0.5),
+        rj.RoPE(scaling=rj.DynamicNTK(original_length=4)),
+    ],
+    ids=str,
+)
+def test_cached_decoding_equals_the_full_pass(encoder: rj.RoPE) -> None:
+    q, k = normal(1, 2, 6, 2, 8), normal(2, 2, 6, 2, 8)
+    # the second example is padded on the left, so that a row's number is not its position
+    positions, length = jnp.array([[0, 1, 2, 3, 4, 5], [-2, -1, 0, 1, 2, 3]]), jnp.array([6, 4])
+    full = scores(encoder, {}, q, k, rj.Positions(query=positions, length=length))
+    for t in (0, 4):
+        now = rj.Positions(query=positions[:, t : t + 1], key=positions[:, : t + 1], length=length)
+        row = scores(encoder, {}, q[:, t : t + 1], k[:, : t + 1], now)
+        np.testing.assert_allclose(row[..., 0, :], full[..., t, : t + 1], atol=1e-5)
+
+
+def test_keys_have_positions_of_their_own() -> None:
+    q, k = normal(1, 2, 2, 8), normal(2, 3, 2, 8)
+    query, key = np.array([7, 2]), np.array([0, 30, 4])
+    got = scores(rj.RoPE(), {}, q, k, rj.Positions(query=jnp.asarray(query), key=jnp.asarray(key)))
+    np.testing.assert_allclose(got, naive_scores(q, k, query, key, default_inv_freq()), atol=1e-4)
+
+
+def test_positions_name_their_keys() -> None:
+    query, key = jnp.arange(3), jnp.arange(5)
+    assert rj.Positions(query=query).keys is query
+    assert rj.Positions(query=query, key=key).keys is key
+    doubled = jax.tree.map(lambda a: 2 * a, rj.Positions(query=query, key=key, length=jnp.array(4)))
+    assert isinstance(doubled, rj.Positions)
+    assert (doubled.query.tolist(), doubled.key.tolist(), int(doubled.length)) == ([0, 2, 4], [0, 2, 4, 6, 8], 8)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["positions-[T]", "positions-[B,T]"])
+@pytest.mark.parametrize("scaling", [rj.DynamicNTK(factor=2.0, original_length=6), rj.DynamicLinear(original_length=6)], ids=str)
+def test_each_example_is_scaled_by_its_own_length(scaling: rj.FrequencyMap, shared: bool) -> None:
+    encoder, q, k = rj.RoPE(scaling=scaling), normal(1, 3, 5, 2, 8), normal(2, 3, 5, 2, 8)
+    lengths, one = [4, 9, 20], jnp.arange(5)
+    query = one if shared else jnp.stack([one] * 3)
+    got = scores(encoder, {}, q, k, rj.Positions(query=query, length=jnp.array(lengths)))
+    for b, length in enumerate(lengths):
+        alone = scores(encoder, {}, q[b], k[b], rj.Positions(query=one, length=length))
+        np.testing.assert_allclose(got[b], alone, atol=1e-5)
+        ratio = max(length, 6) / 6
+        if isinstance(scaling, rj.DynamicLinear):
+            inv_freq = default_inv_freq() / ratio
+        else:
+            inv_freq = default_inv_freq(base=10_000.0 * (2.0 * ratio - 1.0) ** (8 / 6))
+        np.testing.assert_allclose(got[b], naive_scores(q[b], k[b], one, one, inv_freq), atol=2e-5)
+
+
+def test_static_maps_do_not_look_at_the_length() -> None:
+    # so that all such variants share one compiled program, the shapes of their frequencies must not follow the batch
+    for scaling in (None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)):
+        encoder = rj.RoPE(scaling=scaling)
+        with_length = encoder.prepare({}, jnp.array([3, 900]), DIMS)
+        for a, b in zip(with_length, encoder.prepare({}, None, DIMS), strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert a.shape == b.shape
+
+
+# learned frequencies
+
+
+def rotated_sum(encoder: rj.RoPE, params: dict, length: int | None = None) -> jax.Array:
+    """A scalar that depends on every frequency."""
+    positions, x = rj.Positions(query=jnp.array([1, 4, 9])), normal(3, 3, 2, 8)
+    q, _ = encoder.rotate(encoder.tables(encoder.prepare(params, length, DIMS), positions), x, x)
+    return jnp.sum(q * normal(4, 3, 2, 8))
+
+
+def naive_rotated_sum(inv_freq: np.ndarray) -> float:
+    x, weights = (np.asarray(normal(seed, 3, 2, 8), np.float64) for seed in (3, 4))
+    turned = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * np.array([1, 4, 9])[:, None, None] * inv_freq)
+    return float(np.sum(turned.real * weights[..., :4] + turned.imag * weights[..., 4:]))
+
+
+def central_difference(f: object, at: float, step: float = 1e-5) -> float:
+    return (f(at + step) - f(at - step)) / (2 * step)
+
+
+@pytest.mark.parametrize("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)], ids=str)
+def test_a_learned_base(scaling: rj.FrequencyMap | None) -> None:
+    encoder = rj.RoPE(base=500.0, learn_base=True, scaling=scaling)
+    params = encoder.init(jax.random.key(0), DIMS)
+    assert set(params) == {"log_base"}
+    assert params["log_base"].shape == ()
+    np.testing.assert_allclose(params["log_base"], math.log(500.0), rtol=1e-7)
+
+    # moving log_base is moving the base
+    for base in (500.0, 321.0, 40_000.0):
+        moved = {"log_base": jnp.log(jnp.asarray(base, jnp.float32))}
+        expected = rj.RoPE(base=base, scaling=scaling).frequencies(8).inv_freq
+        np.testing.assert_allclose(encoder.prepare(moved, None, DIMS).inv_freq, expected, rtol=2e-6)
+        traced = jax.jit(lambda p: encoder.prepare(p, None, DIMS).inv_freq)(moved)
+        np.testing.assert_allclose(traced, expected, rtol=2e-6)
+
+    def in_float64(log_base: float) -> float:
+        base = math.exp(log_base) * (2.0 ** (8 / 6) if isinstance(scaling, rj.NTK) else 1)
+        return naive_rotated_sum(default_inv_freq(base=base) / (2 if isinstance(scaling, rj.Linear) else 1))
+
+    gradient = jax.grad(lambda p: rotated_sum(encoder, p))(params)["log_base"]
+    expected = central_difference(in_float64, math.log(500.0))
+    assert abs(expected) > 0.01
+    assert float(gradient) == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.parametrize("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)], ids=str)
+def test_learned_angles(scaling: rj.FrequencyMap | None) -> None:
+    encoder = rj.RoPE(learn_angles=True, scaling=scaling)
+    params = encoder.init(jax.random.key(0), DIMS)
+    assert set(params) == {"inv_freq"}
+    np.testing.assert_array_equal(params["inv_freq"], default_inv_freq().astype(np.float32))
+
+    # training has moved them; the map then applies to what was learned
+    learned = np.array([0.9, 0.3, 0.02, 0.004])
+    stretch = {type(None): np.ones(4), rj.Linear: np.full(4, 2.0), rj.NTK: 2.0 ** (np.arange(4) / 3)}[type(scaling)]
+    moved = {"inv_freq": jnp.asarray(learned, jnp.float32)}
+    for prepare in (encoder.prepare, jax.jit(encoder.prepare, static_argnums=(1, 2))):
+        np.testing.assert_allclose(prepare(moved, None, DIMS).inv_freq, learned / stretch, rtol=2e-6)
+
+    gradient = jax.grad(lambda p: rotated_sum(encoder, p))(moved)["inv_freq"]
+    for i in range(4):
+
+        def in_float64(value: float, i: int = i) -> float:
+            return naive_rotated_sum(np.where(np.arange(4) == i, value, learned) / stretch)
+
+        expected = central_difference(in_float64, learned[i])
+        assert abs(expected) > 0.01
+        assert float(gradient[i]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("learn", ["learn_base", "learn_angles"])
+def test_dynamic_scaling_of_learned_frequencies(learn: str) -> None:
+    encoder = rj.RoPE(scaling=rj.DynamicNTK(original_length=4), **{learn: True})
+    params = encoder.init(jax.random.key(0), DIMS)
+    got = jax.jit(lambda p, n: encoder.prepare(p, n, DIMS).inv_freq)(params, jnp.array([3, 4, 10]))
+    expected = [default_inv_freq(), default_inv_freq(), default_inv_freq(base=10_000.0 * 2.5 ** (8 / 6))]
+    np.testing.assert_allclose(got, expected, rtol=2e-6)
+    assert np.all(np.isfinite(jax.tree.leaves(jax.grad(lambda p: rotated_sum(encoder, p, 10))(params))[0]))
+
+
+def test_nothing_is_learned_unless_asked() -> None:
+    assert rj.RoPE().init(jax.random.key(0), DIMS) == {}
+
+
+def test_a_learned_base_of_a_single_pair_has_a_gradient_of_zero_and_not_nan() -> None:
+    dims = rj.Dims(width=2, num_heads=1, head_dim=2)
+    for scaling in (None, rj.NTK(factor=4.0), rj.DynamicNTK(original_length=4)):
+        encoder = rj.RoPE(learn_base=True, scaling=scaling)
+        gradient = jax.grad(lambda p, e=encoder: e.prepare(p, 9, dims).inv_freq[0])(encoder.init(jax.random.key(0), dims))
+        assert float(gradient["log_base"]) == 0
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"base": 0.0}, r"RoPE base must be positive, got 0.0"),
+        ({"base": -5.0}, r"RoPE base must be positive, got -5.0"),
+        ({"layout": "pairs"}, r"RoPE layout must be 'half'.* or 'interleaved'.*, got 'pairs'"),
+        ({"base": math.inf}, r"RoPE base must be positive, got inf"),
+        ({"base": "10000"}, r"RoPE base must be .*, got '10000'"),
+        ({"rotary_fraction": 0.0}, r"RoPE rotary_fraction must be above 0 and at most 1, got 0.0"),
+        ({"rotary_fraction": 1.5}, r"RoPE rotary_fraction must be above 0 and at most 1, got 1.5"),
+        ({"head_fraction": -0.5}, r"RoPE head_fraction must be above 0 and at most 1, got -0.5"),
+        ({"head_fraction": 2.0}, r"RoPE head_fraction must be above 0 and at most 1, got 2.0"),
+        ({"scaling": 2.0}, r"RoPE scaling must be .*, got 2.0"),
+        ({"scaling": rj.NTK}, r"RoPE scaling must be .*, got <class '.*NTK'>"),  # the class and not an object of it
+        ({"learn_base": True, "learn_angles": True}, r"cannot learn both the base and the angles"),
+    ],
+    ids=str,
+)
+def test_impossible_options_are_errors(changed: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rj.RoPE(**changed)
+
+
+@pytest.mark.parametrize(("head_dim", "fraction", "width"), [(8, 0.4, 3), (12, 0.25, 3), (8, 0.1, 0), (7, 1.0, 7), (10, 0.19, 1)])
+def test_an_odd_rotated_width_names_both_numbers(head_dim: int, fraction: float, width: int) -> None:
+    encoder, dims = rj.RoPE(rotary_fraction=fraction), rj.Dims(width=2 * head_dim, num_heads=2, head_dim=head_dim)
+    message = re.escape(f"int(head_dim {head_dim} * rotary_fraction {fraction}) = {width}")
+    with pytest.raises(ValueError, match=message):
+        encoder.check(dims, 10)
+    with pytest.raises(ValueError, match=message):
+        encoder.frequencies(head_dim)
+    with pytest.raises(ValueError, match=message):
+        encoder.prepare({}, None, dims)
+
+
+def test_the_rotated_width_is_truncated() -> None:
+    assert rj.RoPE(rotary_fraction=0.6).rotary_dim(8) == 4  # 4.8
+    assert rj.RoPE(rotary_fraction=0.25).rotary_dim(64) == 16
+    assert rj.RoPE().rotary_dim(8) == 8
+
+
+def test_a_head_fraction_that_gives_no_head_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"RoPE head_fraction 0.25 of 2 heads gives no head; use at least 0.5"):
+        rj.RoPE(head_fraction=0.25).check(DIMS, 10)
+    rj.RoPE(head_fraction=0.5).check(DIMS, 10)
+
+
+def test_the_advice_for_a_head_fraction_can_be_followed() -> None:
+    for num_heads in (2, 3, 6, 7, 12, 49):
+        dims = rj.Dims(width=8 * num_heads, num_heads=num_heads, head_dim=8)
+        with pytest.raises(ValueError, match="gives no head") as error:
+            rj.RoPE(head_fraction=0.01).check(dims, 10)
+        advised = float(re.search(r"use at least ([\d.]+)", str(error.value))[1])
+        rj.RoPE(head_fraction=advised).check(dims, 10)
