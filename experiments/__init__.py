@@ -1,0 +1,1 @@
+"""Entry points: parse, call, write. `python -m experiments.compare --help`."""

@@ -1,0 +1,76 @@
+"""One cell from its config to its rows: trained, or taken up where a checkpoint left it, then evaluated."""
+
+import time
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from rope_jax import checkpoint
+from rope_jax.config import Cell
+from rope_jax.evaluate import evaluate
+from rope_jax.runs import CellFolder
+from rope_jax.train import TrainState, fit, init_replicas
+
+
+def display() -> Progress:
+    """A bar with loss, speed and time left on stderr; silent where that is not a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+
+
+def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str) -> None:
+    """Runs what is left to do of a cell; its folder says how far it came."""
+    state = _restored(cell, folder)
+    state = _train(cell, folder, state, progress, title)
+    variants, lengths = len(cell.method.all_variants), len(cell.evaluate.lengths)
+    bar = progress.add_task(f"{title} evaluating", total=variants * lengths, status="")
+    rows: list[dict[str, Any]] = []
+    for found in evaluate(cell, state.params, np.asarray(state.diverged_at)):
+        rows += found
+        progress.update(bar, advance=1)
+    progress.remove_task(bar)
+    # all lengths of a seed together, in the order of the config
+    order = {seed: i for i, seed in enumerate(cell.seeds)}
+    names = {variant.name: i for i, variant in enumerate(cell.method.all_variants)}
+    folder.finish(sorted(rows, key=lambda row: (names[row["variant"]], order[row["seed"]])))
+
+
+def _restored(cell: Cell, folder: CellFolder) -> TrainState | None:
+    if checkpoint.latest_step(folder.checkpoints) is None:
+        return None
+    seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
+    return checkpoint.restore(folder.checkpoints, jax.eval_shape(lambda seeds: init_replicas(seeds, cell=cell), seeds))
+
+
+def _train(cell: Cell, folder: CellFolder, state: TrainState | None, progress: Progress, title: str) -> TrainState:
+    start = 0 if state is None else int(state.step[0])
+    folder.start(cell, start)
+    bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")
+    last = saved = time.monotonic()
+    for now in fit(cell, state):
+        state = now.state
+        elapsed, last = time.monotonic() - last, time.monotonic()
+        speed = (now.step - start) / elapsed
+        losses = [float(loss) if np.isfinite(loss) else None for loss in now.losses]
+        folder.log({"step": now.step, "loss": losses, "steps_per_second": round(speed, 2)})
+        status = f"loss {np.mean(now.losses):.4f}  {speed:.1f} steps/s"
+        progress.update(bar, completed=now.step, status=status)
+        start = now.step
+        if now.step == cell.train.steps or last - saved >= cell.train.checkpoint_seconds:
+            checkpoint.save(folder.checkpoints, state)
+            saved = time.monotonic()
+    progress.remove_task(bar)
+    if state is None:
+        raise RuntimeError("a cell has at least one step")
+    return state

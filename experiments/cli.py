@@ -1,0 +1,80 @@
+"""What the commands share: config files, and how what the user can mend is said."""
+
+import difflib
+import inspect
+import re
+import runpy
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import rope_jax as rj
+from rope_jax import config, tasks
+
+
+def perhaps(name: str, known: Iterable[str]) -> str:
+    """' (perhaps you meant RoPE?)', or nothing if no known name is close."""
+    by_fold = {candidate.casefold(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.casefold(), by_fold, n=1)
+    return f" (perhaps you meant {by_fold[close[0]]}?)" if close else ""
+
+
+def load_experiment(path: Path) -> config.Experiment:
+    """Runs a config file and calls its experiment().
+
+    Raises:
+      ValueError: the file does not exist, is a folder, has a syntax error, raises, has no experiment() or that returns something
+        else; the message names the file, and the line where there is one.
+    """
+    if not path.exists():
+        beside = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
+        raise ValueError(f"config {path} does not exist{perhaps(path.name, beside)}")
+    if path.is_dir():
+        raise ValueError(f"config {path} is a folder; name a file in it")
+    try:
+        make = runpy.run_path(str(path)).get("experiment")
+        found = make() if callable(make) else None
+    except (Exception, SystemExit) as error:
+        raise ValueError(_where(path, error)) from error
+    if not callable(make):
+        raise ValueError(f"config {path} has no function experiment(); it must define `def experiment() -> Experiment`")
+    if not isinstance(found, config.Experiment):
+        raise ValueError(f"config {path}: experiment() must return an Experiment, got {type(found).__name__}: {found!r}")
+    return found
+
+
+def _where(path: Path, error: BaseException) -> str:
+    """What went wrong in a config file, with its line there."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}:{error.lineno}: syntax error: {error.msg}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
+    at = f"{path}:{lines[-1]}" if lines else str(path)
+    kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
+    return f"{at}: {kind}{error}{_suggestion(error)}"
+
+
+def _suggestion(error: BaseException) -> str:
+    """The name that a misspelt encoder, task or option of a config may have meant."""
+    if isinstance(error, AttributeError) and error.name:
+        return perhaps(error.name, dir(error.obj))
+    text = str(error)
+    known = [*rj.__all__, *tasks.__all__, *dir(config)]
+    if missing := re.search(r"cannot import name '(\w+)'|name '(\w+)' is not defined", text):
+        return perhaps(missing[1] or missing[2], known)
+    if unknown := re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
+        for module in (rj, tasks, config):
+            if hasattr(module, unknown[1]):
+                return perhaps(unknown[2], inspect.signature(getattr(module, unknown[1])).parameters)
+    return ""
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Turns a ValueError, which is what the user can mend, into one message on stderr and exit 2."""
+    try:
+        yield
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

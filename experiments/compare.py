@@ -1,0 +1,131 @@
+"""Trains every cell of an experiment, evaluates it beyond the training length, and writes rows, tables and a plot.
+
+    python -m experiments.compare configs/quickstart.py --out out/quickstart --train.steps 300
+
+The config comes first; what follows changes its values (`python -m experiments.compare CONFIG --help` lists them). What is
+already finished in the output folder is not run again.
+"""
+
+import shlex
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tyro
+
+from experiments.cli import load_experiment, perhaps, refusing
+from rope_jax import devices, plots, runs, tables
+from rope_jax.config import EvaluateConfig, Experiment, ModelConfig, TrainConfig
+
+_USAGE = "usage: python -m experiments.compare CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arguments:
+    """Compare position encodings: train, evaluate beyond the training length, write rows, tables and a plot.
+
+    Attributes:
+      config: a Python file that defines experiment().
+      out: the folder for the results; made if need be.
+      tasks: keep only these of the config's tasks, such as copy.
+      encoders: keep only these of the config's encoders, such as RoPE.
+      seeds: one replica each.
+      model: the model's sizes.
+      train: training settings.
+      evaluate: evaluation settings.
+    """
+
+    config: tyro.conf.Positional[Path]
+    out: Path
+    tasks: tuple[str, ...] = ()
+    encoders: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0, 1)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+
+    def applied(self, experiment: Experiment) -> Experiment:
+        """The config's experiment with the values of the command line."""
+        tasks = _kept("task", self.tasks, {task.name: (task,) for task in experiment.tasks})
+        by_class: dict[str, tuple] = {}
+        for method in experiment.methods:
+            name = type(method.encoder).__name__
+            by_class[name] = (*by_class.get(name, ()), method)
+        methods = _kept("encoder", self.encoders, by_class)
+        return replace(
+            experiment,
+            tasks=tasks,
+            methods=methods,
+            seeds=self.seeds,
+            model=self.model,
+            train=self.train,
+            evaluate=self.evaluate,
+        )
+
+
+def _kept(kind: str, wanted: tuple[str, ...], known: dict[str, tuple]) -> tuple:
+    """The known objects of the wanted names, in the config's order; all if none is named."""
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"--{kind}s {name} is not in the config{perhaps(name, known)}; it has {', '.join(known)}")
+    return tuple(value for name, values in known.items() if name in wanted or not wanted for value in values)
+
+
+def main(arguments: list[str]) -> None:
+    """The command; `arguments` as in sys.argv[1:]."""
+    if not arguments or arguments[0].startswith("-"):
+        print(__doc__ if set(arguments) & {"-h", "--help"} else "", _USAGE, sep="\n", file=sys.stderr)
+        sys.exit(0 if set(arguments) & {"-h", "--help"} else 2)
+    with refusing():
+        loaded = load_experiment(Path(arguments[0]))
+        default = Arguments(
+            config=tyro.MISSING,
+            out=tyro.MISSING,
+            seeds=loaded.seeds,
+            model=loaded.model,
+            train=loaded.train,
+            evaluate=loaded.evaluate,
+        )
+        given = tyro.cli(Arguments, args=arguments, default=default, prog="python -m experiments.compare")
+        experiment = given.applied(loaded)
+        folder = runs.open_run(given.out, experiment)
+    try:
+        run_cells(folder, ["python", "-m", "experiments.compare", *arguments])
+    except KeyboardInterrupt:
+        left = len(folder.unfinished())
+        print(f"\ninterrupted: {left} cells are left; the same command goes on with them in {given.out}", file=sys.stderr)
+        sys.exit(130)
+    with refusing():
+        rows = folder.rows()
+    write_report(folder.path, rows)
+    print(tables.markdown(rows))
+
+
+def run_cells(folder: runs.RunFolder, command: list[str]) -> None:
+    """Trains and evaluates the cells that are not finished."""
+    cells = folder.unfinished()
+    if not cells:
+        return
+    # JAX is set up and the training code imported only now: what is wrong with a command was said before, within seconds
+    devices.configure(replicas=len(folder.experiment.seeds))
+    from experiments.cell import display, run_cell
+
+    folder.note_session(runs.provenance(shlex.join(command), cells, devices.names()))
+    with display() as progress:
+        whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
+        for number, cell in enumerate(cells, 1):
+            title = f"{number}/{len(cells)} {cell.task.name} {type(cell.method.encoder).__name__}"
+            run_cell(cell, folder.cell(cell), progress, title)
+            progress.update(whole, advance=1)
+
+
+def write_report(folder: Path, rows: list[runs.Row]) -> None:
+    """Writes table.md, table.tex and accuracy_by_length.png and .svg beside the rows."""
+    runs.write_whole(folder / "table.md", tables.markdown(rows))
+    runs.write_whole(folder / "table.tex", tables.latex(rows))
+    for kind, image in plots.accuracy_by_length(rows).items():
+        runs.write_whole(folder / f"accuracy_by_length.{kind}", image)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,287 @@
+"""What an experiment is: frozen dataclasses of Python numbers, strings and tuples, checked before any device is touched.
+
+`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, all its seeds together. Every object has a JSON
+form, and the content hash of a cell names its folder.
+"""
+
+import dataclasses
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rope_jax.encoders.base import Dims, Encoder
+from rope_jax.encoders.checked import Checked
+from rope_jax.tasks.base import Task
+
+
+def _require(condition: bool, name: str, value: Any, requirement: str) -> None:
+    if not condition:
+        raise ValueError(f"{name} {requirement}, got {value!r}")
+
+
+def _require_distinct(name: str, values: Any) -> None:
+    seen: list[Any] = []
+    for value in values:
+        _require(value not in seen, name, value, "must not name anything twice")
+        seen.append(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(Checked):
+    """The mini-Transformer's sizes.
+
+    Attributes:
+      num_layers: blocks.
+      width: features of the residual stream; a multiple of num_heads.
+      num_heads: attention heads.
+      mlp_factor: hidden features of the MLP, in widths.
+      compute_dtype: of matrix products; parameters, angles, softmax and loss are float32 in any case.
+    """
+
+    num_layers: int = 2
+    width: int = 64
+    num_heads: int = 4
+    mlp_factor: int = 4
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("num_layers", "width", "num_heads", "mlp_factor"):
+            _require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "must be at least 1")
+        if self.width % self.num_heads:
+            raise ValueError(
+                f"model.width {self.width} is not divisible by model.num_heads {self.num_heads}; "
+                f"use a width such as {self.num_heads * max(1, round(self.width / self.num_heads))}"
+            )
+
+    @property
+    def dims(self) -> Dims:
+        """As encoders want them."""
+        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(Checked):
+    """Training by AdamW with warm-up, cosine decay to zero and clipping by global norm.
+
+    Attributes:
+      steps: optimiser steps.
+      batch_size: examples a step.
+      min_length: the shortest training example, in symbols.
+      max_length: the longest, in symbols; "the training length".
+      length_draw: lengths are uniform in the range, drawn for each "example", or one a step for the whole "batch".
+      learning_rate: the peak, reached after warmup_steps.
+      warmup_steps: linear from zero; at most half of the steps are used for it.
+      weight_decay: of matrices; vectors and scalars are not decayed.
+      clip_norm: the largest global norm of the gradient.
+      checkpoint_seconds: a checkpoint is written when so much time has passed since the last, and at the end.
+    """
+
+    steps: int = 1500
+    batch_size: int = 32
+    min_length: int = 1
+    max_length: int = 12
+    length_draw: Literal["example", "batch"] = "example"
+    learning_rate: float = 2e-3
+    warmup_steps: int = 100
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    checkpoint_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("steps", "batch_size", "min_length", "max_length"):
+            _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
+        for name in ("learning_rate", "clip_norm"):
+            _require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
+        for name in ("warmup_steps", "weight_decay", "checkpoint_seconds"):
+            _require(0 <= getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be finite and not negative")
+        if self.min_length > self.max_length:
+            raise ValueError(
+                f"train.min_length {self.min_length} is above train.max_length {self.max_length}; swap them, or widen the range"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateConfig(Checked):
+    """Evaluation on fixed examples, keyed by task and length alone.
+
+    Attributes:
+      lengths: symbols of x, each a point of the curve.
+      examples: test examples a length.
+    """
+
+    lengths: tuple[int, ...] = (6, 12, 13, 14, 15, 18, 24, 48)
+    examples: int = 512
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require(len(self.lengths) > 0, "evaluate.lengths", self.lengths, "must name at least one length")
+        for length in self.lengths:
+            _require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
+        _require_distinct("evaluate.lengths", self.lengths)
+        _require(self.examples >= 1, "evaluate.examples", self.examples, "must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant(Checked):
+    """One more way to run a trained model: its encoder with another scaling, say. No weight changes.
+
+    Attributes:
+      name: as rows and tables call it.
+      encoder: replaces the trained one; may differ from it in `Encoder.variant_fields` only.
+    """
+
+    name: str
+    encoder: Encoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method(Checked):
+    """What a comparison compares: an encoder, trained once and evaluated as trained and under every variant.
+
+    Attributes:
+      encoder: trained with.
+      variants: evaluated besides.
+    """
+
+    encoder: Encoder
+    variants: tuple[Variant, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_distinct("Method variants", [variant.name for variant in self.all_variants])
+        for variant in self.variants:
+            changed = self._changed_by(variant) - self.encoder.variant_fields
+            if changed:
+                allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
+                raise ValueError(
+                    f"variant {variant.name!r} changes {', '.join(sorted(changed))} of the trained "
+                    f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a Method of "
+                    "its own instead"
+                )
+
+    def _changed_by(self, variant: Variant) -> set[str]:
+        if type(variant.encoder) is not type(self.encoder):
+            return {"the class"}
+        names = (field.name for field in dataclasses.fields(self.encoder))
+        return {name for name in names if getattr(variant.encoder, name) != getattr(self.encoder, name)}
+
+    @property
+    def all_variants(self) -> tuple[Variant, ...]:
+        """The plain one, "as-trained", then those of the config."""
+        return (Variant(name="as-trained", encoder=self.encoder), *self.variants)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell(Checked):
+    """The unit of work: one task, one method, the settings, and all seeds in one compiled program."""
+
+    task: Task
+    method: Method
+    model: ModelConfig
+    train: TrainConfig
+    evaluate: EvaluateConfig
+    seeds: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        longest = max(self.train.max_length, *self.evaluate.lengths)
+        self.task.check(longest)
+        for variant in self.method.all_variants:
+            variant.encoder.check(self.model.dims, self.task.input_length(longest))
+
+    @property
+    def id(self) -> str:
+        """The name of its folder: readable first, then the content hash."""
+        return f"{self.task.name}-{type(self.method.encoder).__name__.lower()}-{content_hash(self)[:10]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(Checked):
+    """Every task with every method.
+
+    Attributes:
+      name: for titles.
+      tasks: such as (Copy(), Reverse()).
+      methods: such as (Method(encoder=RoPE()),).
+      model: the model's sizes.
+      train: training settings.
+      evaluate: evaluation settings.
+      seeds: one replica each; they draw the weights and the training examples.
+    """
+
+    name: str
+    tasks: tuple[Task, ...]
+    methods: tuple[Method, ...]
+    model: ModelConfig = ModelConfig()
+    train: TrainConfig = TrainConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+    seeds: tuple[int, ...] = (0, 1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, example in (("tasks", "Copy()"), ("methods", "Method(encoder=RoPE())")):
+            _require(len(getattr(self, name)) > 0, name, getattr(self, name), f"must hold something, such as ({example},)")
+            _require_distinct(name, getattr(self, name))
+        _require_distinct("methods", [method.encoder for method in self.methods])
+        _require(len(self.seeds) > 0, "seeds", self.seeds, "must name at least one seed")
+        for seed in self.seeds:
+            _require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
+        _require_distinct("seeds", self.seeds)
+        self.cells()
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Task by task, method by method."""
+        return tuple(
+            Cell(
+                task=task,
+                method=method,
+                model=self.model,
+                train=self.train,
+                evaluate=self.evaluate,
+                seeds=self.seeds,
+            )
+            for task, method in itertools.product(self.tasks, self.methods)
+        )
+
+
+def options(config: Any) -> str:
+    """The options of a dataclass that differ from its class's defaults, such as "max_length=128"; "" if none does."""
+    changed = (
+        (field.name, getattr(config, field.name))
+        for field in dataclasses.fields(config)
+        if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
+    )
+    return ", ".join(f"{name}={value!r}" for name, value in changed)
+
+
+def to_json(config: Any) -> Any:
+    """Dataclasses as dicts with their class under "type", tuples as lists."""
+    if dataclasses.is_dataclass(config):
+        fields = {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
+        return {"type": type(config).__name__, **fields}
+    if isinstance(config, (tuple, list)):
+        return [to_json(value) for value in config]
+    return config
+
+
+def content_hash(config: Any) -> str:
+    """SHA-256 of the JSON form, in hex: equal for equal configs, on every machine."""
+    return hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()
+
+
+def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two JSON forms differ: ("train.steps", 1500, 50), depth first."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from differences(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for i, pair in enumerate(zip(old, new, strict=True)):
+            yield from differences(*pair, f"{path}[{i}]")
+    elif old != new:
+        yield path, old, new

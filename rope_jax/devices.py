@@ -1,0 +1,59 @@
+"""Where the program runs: the devices there are, how replicas lie on them, and the compilation cache."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import platformdirs
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+AXIS = "replica"
+
+
+def configure(*, replicas: int) -> None:
+    """Sets JAX up, before its first array: a virtual CPU device a core, up to the replicas; a compilation cache on disk.
+
+    The cache lies in $JAX_COMPILATION_CACHE_DIR, or in the user's cache folder.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", max(1, min(cores, replicas)))
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        folder = Path(platformdirs.user_cache_dir("rope_jax")) / "compiled"
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def names() -> list[str]:
+    """The devices in use, in words, such as "cpu:0 (cpu)"."""
+    return [f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()]
+
+
+def replica_mesh(replicas: int) -> Mesh:
+    """A mesh over as many devices as divide the replicas evenly."""
+    devices = jax.devices()
+    size = max(n for n in range(1, len(devices) + 1) if replicas % n == 0)
+    return Mesh(devices[:size], (AXIS,))
+
+
+def replica_sharding(replicas: int) -> NamedSharding:
+    """How arrays with a leading replica axis lie on the devices."""
+    return NamedSharding(replica_mesh(replicas), P(AXIS))
+
+
+def over_replicas(function: Callable[[Any, Any], Any], replicas: int) -> Callable[[Any, Any], Any]:
+    """Runs function(own, shared) for every replica: `own` and the result have a leading replica axis, `shared` has none.
+
+    The axis is split over the devices. What remains on one runs all at once on an accelerator, and one after the other on a
+    CPU, where a batch over seeds gains nothing.
+    """
+
+    def local(own: Any, shared: Any) -> Any:
+        if jax.default_backend() == "cpu":
+            return jax.lax.map(lambda one: function(one, shared), own)
+        return jax.vmap(function, in_axes=(0, None))(own, shared)
+
+    # nothing is communicated between replicas, so there is nothing for check_vma to check
+    return jax.shard_map(local, mesh=replica_mesh(replicas), in_specs=(P(AXIS), P()), out_specs=P(AXIS), check_vma=False)

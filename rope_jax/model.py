@@ -1,0 +1,143 @@
+"""The mini-Transformer: decoder-only, pre-norm, with a position encoding's three doors. The only module that imports flax.
+
+Flax NNX in its functional subset: `functional` splits the module once into (init, apply), plain functions of a params dict.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from rope_jax.attention import attend
+from rope_jax.config import ModelConfig
+from rope_jax.encoders.base import Encoder, Params, Positions, Prepared, Tables
+
+Init = Callable[[jax.Array], Params]
+Apply = Callable[..., jax.Array]
+
+
+class Attention(nnx.Module):
+    """Multi-head causal self-attention without biases in its projections."""
+
+    def __init__(self, config: ModelConfig, encoder: Encoder, *, rngs: nnx.Rngs):
+        linear = nnx.Linear
+        dtype = jnp.dtype(config.compute_dtype)
+        self.encoder, self.num_heads = encoder, config.num_heads
+        self.project = linear(config.width, 3 * config.width, use_bias=False, dtype=dtype, rngs=rngs)
+        self.out = linear(config.width, config.width, use_bias=False, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array, positions: Positions, tables: Tables) -> jax.Array:
+        heads = self.project(x).reshape(*x.shape[:-1], 3, self.num_heads, -1)
+        q, k, v = (heads[..., i, :, :] for i in range(3))
+        q, k = self.encoder.rotate(tables, q, k)
+        out = attend(q, k, v, positions, bias=lambda q, k, here: self.encoder.bias(tables, q, k, here))
+        return self.out(out.reshape(x.shape))
+
+
+class Mlp(nnx.Module):
+    """Two linear maps around a GELU."""
+
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+        dtype = jnp.dtype(config.compute_dtype)
+        hidden = config.mlp_factor * config.width
+        self.up = nnx.Linear(config.width, hidden, use_bias=False, dtype=dtype, rngs=rngs)
+        self.down = nnx.Linear(hidden, config.width, use_bias=False, dtype=dtype, rngs=rngs)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return self.down(jax.nn.gelu(self.up(x)))
+
+
+class Block(nnx.Module):
+    """x + attention(norm(x)), then x + mlp(norm(x)); the residual stream stays float32 (Xiong et al. 2020, arXiv:2002.04745)."""
+
+    def __init__(self, config: ModelConfig, encoder: Encoder, *, rngs: nnx.Rngs):
+        self.attention_norm = nnx.RMSNorm(config.width, rngs=rngs)
+        self.attention = Attention(config, encoder, rngs=rngs)
+        self.mlp_norm = nnx.RMSNorm(config.width, rngs=rngs)
+        self.mlp = Mlp(config, rngs=rngs)
+
+    def __call__(self, x: jax.Array, positions: Positions, tables: Tables) -> jax.Array:
+        x = x + self.attention(self.attention_norm(x), positions, tables).astype(x.dtype)
+        return x + self.mlp(self.mlp_norm(x)).astype(x.dtype)
+
+
+class Transformer(nnx.Module):
+    """Tokens in, logits out.
+
+    Args:
+      config: sizes and compute dtype.
+      vocabulary: how many different tokens there are.
+      encoder: the position encoding; its parameters live in the model, shared by all layers.
+      rngs: the stream `params` draws the weights.
+    """
+
+    def __init__(self, config: ModelConfig, vocabulary: int, encoder: Encoder, *, rngs: nnx.Rngs):
+        self.config, self.encoder = config, encoder
+        # rows of norm 1, times sqrt(width): features of size 1, so that an added encoding of size 0.7 does not drown the token
+        embed = nnx.initializers.normal(config.width**-0.5)
+        self.embedding = nnx.Param(embed(rngs.params(), (vocabulary, config.width), jnp.float32))
+        self.encoding = nnx.data(jax.tree.map(nnx.Param, encoder.init(rngs.params(), config.dims)))
+        self.blocks = nnx.List([Block(config, encoder, rngs=rngs) for _ in range(config.num_layers)])
+        self.norm = nnx.RMSNorm(config.width, rngs=rngs)
+        # small, so that an untrained model gives every token about the same probability
+        self.head = nnx.Linear(
+            config.width,
+            vocabulary,
+            use_bias=False,
+            dtype=jnp.dtype(config.compute_dtype),
+            kernel_init=nnx.initializers.normal(0.02),
+            rngs=rngs,
+        )
+
+    def __call__(self, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None) -> jax.Array:
+        """Computes the logits.
+
+        Args:
+          tokens: int [..., T].
+          positions: of those tokens.
+          prepared: from `encoder.prepare`, in place of what the model's own encoder would prepare; a variant's, in evaluation.
+
+        Returns:
+          float32 [..., T, vocabulary].
+        """
+        if prepared is None:
+            params = jax.tree.map(lambda p: p[...], self.encoding, is_leaf=lambda p: isinstance(p, nnx.Variable))
+            prepared = self.encoder.prepare(params, positions.length, self.config.dims)
+        tables = self.encoder.tables(prepared, positions)
+        x = jnp.take(self.embedding[...], tokens, axis=0) * np.sqrt(self.config.width)
+        x = self.encoder.embed(tables, x, positions)
+        for block in self.blocks:
+            x = block(x, positions, tables)
+        return self.head(self.norm(x)).astype(jnp.float32)
+
+
+@cache
+def functional(config: ModelConfig, vocabulary: int, encoder: Encoder) -> tuple[Init, Apply]:
+    """The model as two pure functions.
+
+    Returns:
+      init(key) -> params, a nested dict of arrays (`encoding_params` finds the encoder's in it); and
+      apply(params, tokens, positions, prepared=None) -> logits, as in `Transformer.__call__`.
+    """
+
+    def build(key: Any) -> Transformer:
+        return Transformer(config, vocabulary, encoder, rngs=nnx.Rngs(params=key))
+
+    graph, _ = nnx.split(nnx.eval_shape(build, jax.random.key(0)), nnx.Param)
+
+    def init(key: jax.Array) -> Params:
+        return nnx.to_pure_dict(nnx.split(build(key), nnx.Param)[1])
+
+    def apply(params: Params, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None) -> jax.Array:
+        return nnx.merge(graph, params)(tokens, positions, prepared)
+
+    return init, apply
+
+
+def encoding_params(params: Params) -> Params:
+    """The position encoding's own parameters, {} when it learns nothing."""
+    return params.get("encoding", {})

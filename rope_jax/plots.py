@@ -1,0 +1,81 @@
+"""Accuracy by length as a figure: rows in, PNG and SVG out, the same bytes on every run. No JAX."""
+
+import io
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
+
+from rope_jax.statistics import curves
+
+# Okabe and Ito's colours, told apart by colour-blind people; yellow is left out, too faint for a line
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
+# line and marker differ as well, for print in black and white
+_STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
+_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "rope_jax", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
+
+
+def accuracy_by_length(rows: list[dict[str, Any]], metric: str = "exact_match") -> dict[str, bytes]:
+    """Draws one panel a task, one line a variant, a band from the worst seed to the best.
+
+    Returns:
+      {"png": ..., "svg": ...}.
+    """
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(_SETTINGS)
+        figure = _draw(rows, metric)
+        png, svg = io.BytesIO(), io.BytesIO()
+        figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+        figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
+    return {"png": png.getvalue(), "svg": svg.getvalue()}
+
+
+def _style(n: int) -> dict[str, Any]:
+    """How the n-th line looks; colours, dashes and markers have periods without a common factor."""
+    return {
+        "color": _COLOURS[n % len(_COLOURS)],
+        "linestyle": _STYLES[n % len(_STYLES)],
+        "marker": _MARKERS[n % len(_MARKERS)],
+        "markerfacecolor": "none",
+        "markersize": 5,
+        "linewidth": 1.4,
+    }
+
+
+def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
+    lines = curves(rows, metric)
+    tasks = list(dict.fromkeys(line.task for line in lines))
+    styles = {name: _style(n) for n, name in enumerate(dict.fromkeys((c.encoder, c.variant, c.needs_length) for c in lines))}
+    figure = Figure(figsize=(1.2 + 4.3 * len(tasks), 4.0 + 0.17 * len(styles)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
+    for panel, task in zip(panels, tasks, strict=True):
+        for line in (line for line in lines if line.task == task):
+            style = styles[(line.encoder, line.variant, line.needs_length)]
+            if len(line.ok):
+                x = np.asarray(line.lengths)
+                panel.plot(x, line.ok.mean(axis=0), **style)
+                band = (line.ok.min(axis=0), line.ok.max(axis=0))
+                panel.fill_between(x, *band, color=style["color"], alpha=0.15, linewidth=0)
+        lengths = sorted({length for line in lines if line.task == task for length in line.lengths})
+        train_length = next(line.train_length for line in lines if line.task == task)
+        panel.axvline(train_length, color="0.4", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+        panel.annotate(f"trained up to {train_length}", (train_length, 1.09), ha="right", va="top", fontsize=7, color="0.3")
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(lengths, [str(length) for length in lengths])
+        panel.xaxis.set_minor_locator(NullLocator())
+        panel.set_ylim(-0.04, 1.1)
+        panel.set_xlabel("length (symbols)")
+        panel.set_title(task)
+        panel.grid(axis="y", color="0.9", linewidth=0.6)
+    panels[0].set_ylabel({"exact_match": "exact match", "token_accuracy": "token accuracy"}[metric])
+    handles = [Line2D([], [], **style) for style in styles.values()]
+    labels = [f"{encoder}, {variant}{' †' if needs_length else ''}" for encoder, variant, needs_length in styles]
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=4)
+    return figure

@@ -1,0 +1,83 @@
+"""Comparison tables: rows in, Markdown or LaTeX out. No JAX; no model is loaded."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from rope_jax.statistics import Curve, curves, longest_above
+
+_TITLES = {
+    "exact_match": "Exact match: the fraction of test examples with all of y and EOS right",
+    "token_accuracy": "Token accuracy: the fraction of tokens of y and EOS that are right",
+}
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """The Markdown tables, exact match first, with how to read them below."""
+    parts = []
+    for metric, title in _TITLES.items():
+        lines = curves(rows, metric)
+        header, body = _cells(lines, with_length_at=metric == "exact_match", text=lambda text: text.replace("|", r"\|"))
+        parts.append(f"### {title}\n\n{tabulate(body, header, tablefmt='pipe', disable_numparse=True)}\n")
+    return "\n".join([*parts, *(f"{note}\n" for note in notes(curves(rows)))])
+
+
+def latex(rows: list[dict[str, Any]]) -> str:
+    """The same tables as LaTeX tabulars (they need the package booktabs)."""
+    parts = ["% \\usepackage{booktabs}\n"]
+    for metric, title in _TITLES.items():
+        header, body = _cells(curves(rows, metric), with_length_at=metric == "exact_match", text=str)
+        parts += [f"% {title}", tabulate(body, header, tablefmt="latex_booktabs", disable_numparse=True), ""]
+    parts += [f"% {note}\n" for note in notes(curves(rows))]
+    return "\n".join(parts).replace("†", r"$\dagger$")  # tabulate has escaped what else is special
+
+
+def notes(lines: list[Curve]) -> list[str]:
+    """How to read the table, as sentences."""
+    first = lines[0]
+    seeds = ", ".join(str(seed) for seed in first.seeds)
+    found = [
+        f"A column is a test length as a multiple of the training length ({first.train_length}), in brackets the symbols of x. "
+        f"A cell is the mean over seeds {seeds}, in brackets the smallest and the largest where they differ in three digits; "
+        f"{first.examples} test examples a length, the same for every row of a task. L@0.9 is the longest tested length up to "
+        "which a seed's exact match stays >= 0.9, from the worst seed to the best; 0 is none."
+    ]
+    if any(line.needs_length for line in lines):
+        found.append("† presumes that the length of the answer is known beforehand: its frequencies depend on the whole length.")
+    if any(len(line.ok) < len(line.seeds) for line in lines):
+        found.append("“1 of 2” is said where a seed diverged: figures run over the others.")
+    return found
+
+
+def _cells(lines: list[Curve], *, with_length_at: bool, text: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
+    lengths = sorted({length for line in lines for length in line.lengths})
+    header = ["task", "encoder", "variant", *(f"{length / lines[0].train_length:.3g}x ({length})" for length in lengths)]
+    body = []
+    for line in lines:
+        cells = [text(line.task), text(line.encoder), text(line.variant + (" †" if line.needs_length else ""))]
+        cells += [_summary(line, line.lengths.index(length)) if length in line.lengths else "" for length in lengths]
+        body.append([*cells, *([_length_at(line)] if with_length_at else [])])
+    return [*header, *(["L@0.9"] if with_length_at else [])], body
+
+
+def _summary(line: Curve, column: int) -> str:
+    values = line.ok[:, column]
+    if not values.size:
+        return "diverged"
+    low, high = f"{np.min(values):.3f}", f"{np.max(values):.3f}"
+    spread = f" ({low}-{high})" if low != high else ""
+    return f"{np.mean(values):.3f}{spread}{_missing(line)}"
+
+
+def _length_at(line: Curve) -> str:
+    reached = [longest_above(line.lengths, values) for values in line.ok]
+    if not reached:
+        return "diverged"
+    low, high = min(reached), max(reached)
+    return (f"{low}" if low == high else f"{low}-{high}") + _missing(line)
+
+
+def _missing(line: Curve) -> str:
+    return "" if len(line.ok) == len(line.seeds) else f" {len(line.ok)} of {len(line.seeds)}"

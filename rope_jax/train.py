@@ -1,0 +1,147 @@
+"""Training: a functional state, one step, and a loop over compiled chunks of steps; all seeds of a cell at once.
+
+Randomness is derived, never threaded: step s of a seed draws from fold_in(seed key, s), so that a resumed run equals an
+uninterrupted one, bit for bit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from rope_jax import positions as position_policies
+from rope_jax.config import Cell, TrainConfig
+from rope_jax.devices import over_replicas, replica_sharding
+from rope_jax.encoders.base import Params, Positions
+from rope_jax.model import Apply, functional
+from rope_jax.tasks.base import Batch
+
+_LENGTHS_KEY = 20_1706  # lengths are drawn from this key and the step alone, the same for all replicas
+_INIT, _DATA = 0, 1  # what a seed's key is folded with, by purpose
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    """All that training carries; every leaf has a leading replica axis outside the compiled program.
+
+    Attributes:
+      step: int32, optimiser steps done.
+      params: the model's parameters, float32.
+      opt_state: optax's.
+      diverged_at: int32, the first step whose loss was not finite; -1 as long as there is none.
+    """
+
+    step: jax.Array
+    params: Params
+    opt_state: Any
+    diverged_at: jax.Array
+
+
+def optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """AdamW behind a clip by global norm (Loshchilov and Hutter 2019, arXiv:1711.05101), warm-up and cosine to zero."""
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, config.learning_rate, warmup_steps=min(config.warmup_steps, config.steps // 2), decay_steps=config.steps
+    )
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip_norm),
+        optax.adamw(schedule, weight_decay=config.weight_decay, mask=lambda params: jax.tree.map(lambda p: p.ndim >= 2, params)),
+    )
+
+
+def batch_positions(batch: Batch) -> Positions:
+    """Where a batch's tokens stand: 0 .. T - 1 in every row, and each example's own length."""
+    return Positions(query=position_policies.contiguous(batch.tokens.shape[-1]), length=batch.lengths)
+
+
+def loss(params: Params, batch: Batch, *, apply: Apply) -> jax.Array:
+    """Mean cross-entropy of the targets in y and EOS, in nats; float32 []."""
+    logits = apply(params, batch.tokens, batch_positions(batch))
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
+    return jnp.sum(losses * batch.loss_mask) / jnp.maximum(jnp.sum(batch.loss_mask), 1)
+
+
+def draw_lengths(step: jax.Array, config: TrainConfig) -> jax.Array:
+    """int32 [batch_size], uniform in min_length .. max_length, the same for every seed."""
+    key = jax.random.fold_in(jax.random.key(_LENGTHS_KEY), step)
+    shape = (config.batch_size,) if config.length_draw == "example" else ()
+    drawn = jax.random.randint(key, shape, config.min_length, config.max_length + 1)
+    return jnp.broadcast_to(drawn, (config.batch_size,))
+
+
+def init_state(seed: jax.Array, cell: Cell) -> TrainState:
+    """The state of one seed (a uint32 scalar) before its first step."""
+    init, _ = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
+    params = init(jax.random.fold_in(jax.random.key(seed), _INIT))
+    return TrainState(jnp.int32(0), params, optimizer(cell.train).init(params), jnp.int32(-1))
+
+
+def train_step(state: TrainState, seed: jax.Array, cell: Cell) -> tuple[TrainState, jax.Array]:
+    """One optimiser step of one seed: the next state, and the loss before it."""
+    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
+    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DATA), state.step)
+    batch = cell.task.sample(key, draw_lengths(state.step, cell.train), max_length=cell.train.max_length)
+    value, gradient = jax.value_and_grad(loss)(state.params, batch, apply=apply)
+    updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
+    first = (state.diverged_at < 0) & ~jnp.isfinite(value)
+    return TrainState(
+        step=state.step + 1,
+        params=optax.apply_updates(state.params, updates),
+        opt_state=opt_state,
+        diverged_at=jnp.where(first, state.step, state.diverged_at),
+    ), value
+
+
+@partial(jax.jit, static_argnames=("cell",))
+def init_replicas(seeds: jax.Array, *, cell: Cell) -> TrainState:
+    """The states of all seeds, uint32 [S], stacked and laid out over the devices."""
+    return over_replicas(lambda seed, _: init_state(seed, cell), seeds.shape[0])(seeds, ())
+
+
+@partial(jax.jit, static_argnames=("cell", "steps"), donate_argnames=("state",))
+def train_chunk(state: TrainState, seeds: jax.Array, *, cell: Cell, steps: int) -> tuple[TrainState, jax.Array]:
+    """`steps` steps of all seeds in one compiled program: the next state, and the losses, float32 [S, steps]."""
+
+    def run(own: tuple[TrainState, jax.Array], _: Any) -> tuple[TrainState, jax.Array]:
+        state, seed = own
+        return jax.lax.scan(lambda state, _: train_step(state, seed, cell), state, length=steps)
+
+    return over_replicas(run, seeds.shape[0])((state, seeds), ())
+
+
+def chunk_size(steps: int) -> int:
+    """Steps a compiled chunk: what divides all steps into equal chunks of 50 to 100, so that one program does; else 100."""
+    return next((size for size in range(100, 49, -1) if steps % size == 0), 100)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Where training stands after a chunk.
+
+    Attributes:
+      state: of all seeds; the next chunk consumes it.
+      step: optimiser steps done.
+      losses: float32 [S], the mean over the chunk.
+    """
+
+    state: TrainState
+    step: int
+    losses: np.ndarray
+
+
+def fit(cell: Cell, state: TrainState | None = None) -> Iterator[Progress]:
+    """Trains all seeds of a cell from the beginning, or from a state on; yields after every chunk."""
+    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(len(cell.seeds)))
+    if state is None:
+        state = init_replicas(seeds, cell=cell)
+    step = int(state.step[0])
+    while step < cell.train.steps:
+        steps = min(chunk_size(cell.train.steps), cell.train.steps - step)
+        state, losses = train_chunk(state, seeds, cell=cell, steps=steps)
+        step += steps
+        yield Progress(state=state, step=step, losses=np.mean(np.asarray(losses), axis=1))

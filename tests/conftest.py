@@ -1,0 +1,50 @@
+"""Two virtual CPU devices, so that replicas spread as they do on a real machine; strict shapes; a compilation cache."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+
+from rope_jax import NTK, DynamicNTK, Learned, RoPE, devices
+from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.tasks import Copy, Reverse
+
+devices.configure(replicas=2)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def toy_experiment() -> Experiment:
+    """Two tasks, two encoders, two variants; seconds to run."""
+    return Experiment(
+        name="toy",
+        tasks=(Copy(alphabet=4), Reverse(alphabet=4)),
+        methods=(
+            Method(encoder=Learned(max_length=32)),
+            Method(
+                encoder=RoPE(),
+                variants=(
+                    Variant(name="NTK 2", encoder=RoPE(scaling=NTK(factor=2.0))),
+                    Variant(name="DynamicNTK", encoder=RoPE(scaling=DynamicNTK(original_length=8))),
+                ),
+            ),
+        ),
+        model=ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=2),
+        train=TrainConfig(steps=8, batch_size=4, max_length=3, warmup_steps=2),
+        evaluate=EvaluateConfig(lengths=(2, 3, 5), examples=16),
+        seeds=(0, 1),
+    )
+
+
+@pytest.fixture
+def toy() -> Experiment:
+    return toy_experiment()
+
+
+@pytest.fixture
+def toy_cell(toy: Experiment):
+    """Copy with RoPE and its variants."""
+    return replace(toy, tasks=toy.tasks[:1], methods=toy.methods[1:]).cells()[0]

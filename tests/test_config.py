@@ -1,0 +1,212 @@
+"""Configs: every field counts in the hash, every impossible value is refused by name."""
+
+import dataclasses
+import json
+from dataclasses import replace
+
+import pytest
+
+import rope_jax as rj
+from rope_jax.config import (
+    Cell,
+    EvaluateConfig,
+    Experiment,
+    Method,
+    ModelConfig,
+    TrainConfig,
+    Variant,
+    content_hash,
+    differences,
+    options,
+    to_json,
+)
+from rope_jax.tasks import Copy, Reverse
+
+OTHER = {
+    "num_layers": 3,
+    "width": 32,
+    "num_heads": 1,
+    "mlp_factor": 3,
+    "compute_dtype": "bfloat16",
+    "length_draw": "batch",
+    "lengths": (2, 3),
+    "seeds": (4,),
+    "name": "another",
+    "task": Copy(alphabet=5),
+    "method": Method(encoder=rj.NoPE()),
+    "model": ModelConfig(num_layers=3),
+    "train": TrainConfig(steps=3),
+    "evaluate": EvaluateConfig(examples=3),
+    "encoder": rj.RoPE(base=2.0),
+    "variants": (Variant(name="x", encoder=rj.RoPE(base=3.0)),),
+    "layout": "interleaved",
+    "scaling": rj.NTK(factor=2.0),
+    "order": "concatenated",
+    "spacing": "tensor2tensor",
+    "min_length": 2,
+}
+
+
+def changed(value):
+    if isinstance(value, bool):
+        return not value
+    return value / 2 if isinstance(value, float) else value + 1
+
+
+def objects():
+    cell = Cell(
+        task=Reverse(),
+        method=Method(encoder=rj.RoPE()),
+        model=ModelConfig(),
+        train=TrainConfig(),
+        evaluate=EvaluateConfig(lengths=(2, 4)),
+        seeds=(0,),
+    )
+    scalings = [rj.Linear(factor=2.0), rj.NTK(factor=3.0), rj.DynamicLinear(original_length=8), rj.DynamicNTK(original_length=8)]
+    encoders = [rj.Sinusoidal(), rj.Learned(max_length=8), rj.RoPE()]
+    return [cell, cell.task, cell.method, cell.model, cell.train, cell.evaluate, *scalings, *encoders]
+
+
+FIELDS = [(config, field.name) for config in objects() for field in dataclasses.fields(config)]
+
+
+@pytest.mark.parametrize(("config", "name"), FIELDS, ids=[f"{type(c).__name__}.{n}" for c, n in FIELDS])
+def test_changing_any_field_changes_the_hash(config, name):
+    other = replace(config, **{name: OTHER[name] if name in OTHER else changed(getattr(config, name))})
+    assert content_hash(other) != content_hash(config)
+    assert content_hash(replace(other, **{name: getattr(config, name)})) == content_hash(config)
+    assert hash(other) is not None  # static arguments of compiled programs
+    [(path, old, new)] = [d for d in differences(to_json(config), to_json(other)) if d[0].split(".")[0].split("[")[0] == name][:1]
+    assert (old, new) != (None, None)
+    assert path.startswith(name)
+
+
+def test_the_hash_is_the_same_on_every_machine():
+    """Folders of finished cells are found by it. This literal is of the JSON form, computed once by hand with sha256sum."""
+    form = '{"alphabet": 16, "type": "Copy", "unique": false}'
+    assert json.dumps(to_json(Copy()), sort_keys=True) == form
+    assert content_hash(Copy()) == "b2d582bb3ba51ff162b12aea3d53217585ed89232ed18ed3dc7a56d7ed1100f0"
+
+
+def test_an_int_for_a_float_is_the_same_config():
+    assert content_hash(rj.NTK(factor=2)) == content_hash(rj.NTK(factor=2.0))
+    assert rj.NTK(factor=2).factor.__class__ is float
+
+
+def test_a_class_counts_in_the_hash():
+    assert content_hash(Copy()) != content_hash(Reverse())
+    assert content_hash(rj.Linear(factor=2.0)) != content_hash(rj.NTK(factor=2.0))
+
+
+def test_an_experiment_is_every_task_with_every_method(toy):
+    cells = toy.cells()
+    assert [(cell.task.name, type(cell.method.encoder).__name__) for cell in cells] == [
+        ("copy", "Learned"),
+        ("copy", "RoPE"),
+        ("reverse", "Learned"),
+        ("reverse", "RoPE"),
+    ]
+    assert len({cell.id for cell in cells}) == 4
+    assert cells[1].id.startswith("copy-rope-")
+    assert all(cell.seeds == toy.seeds and cell.train == toy.train for cell in cells)
+
+
+def test_options_are_what_differs_from_the_default():
+    assert options(rj.RoPE()) == ""
+    assert options(rj.Learned(max_length=4)) == "max_length=4"
+    assert options(rj.RoPE(base=5.0, scaling=rj.NTK(factor=2.0))) == "base=5.0, scaling=NTK(factor=2.0)"
+
+
+def test_differences_name_the_path():
+    old = {"train": {"steps": 1}, "seeds": [0, 1], "tasks": [{"a": 1}]}
+    new = {"train": {"steps": 2}, "seeds": [0], "tasks": [{"a": 3}]}
+    assert list(differences(old, new)) == [("seeds", [0, 1], [0]), ("tasks[0].a", 1, 3), ("train.steps", 1, 2)]
+    assert list(differences(old, old)) == []
+
+
+def rope(**options):
+    return Method(encoder=rj.RoPE(), **options)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ModelConfig(width=30), "model.width 30 is not divisible by model.num_heads 4; use a width such as 32"),
+        (lambda: ModelConfig(num_layers=0), "model.num_layers must be at least 1, got 0"),
+        (
+            lambda: ModelConfig(compute_dtype="float16"),
+            "ModelConfig compute_dtype must be 'float32' or 'bfloat16', got 'float16'",
+        ),
+        (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
+        (lambda: TrainConfig(steps=1.5), "TrainConfig steps must be an int, got 1.5"),
+        (lambda: TrainConfig(steps=True), "TrainConfig steps must be an int, got True"),
+        (lambda: TrainConfig(batch_size=-1), "train.batch_size must be at least 1, got -1"),
+        (lambda: TrainConfig(min_length=0), "train.min_length must be at least 1, got 0"),
+        (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
+        (lambda: TrainConfig(learning_rate=float("nan")), "train.learning_rate must be positive and finite, got nan"),
+        (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
+        (lambda: TrainConfig(weight_decay=-1.0), "train.weight_decay must be finite and not negative, got -1.0"),
+        (lambda: EvaluateConfig(lengths=()), "evaluate.lengths must name at least one length"),
+        (lambda: EvaluateConfig(lengths=(3, 0)), "evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
+        (lambda: EvaluateConfig(lengths=(3, -2)), "evaluate.lengths must hold lengths of at least 1 symbol, got -2"),
+        (lambda: EvaluateConfig(lengths=[3]), r"EvaluateConfig lengths must be a tuple, of which each is an int, got \[3\]"),
+        (lambda: EvaluateConfig(lengths=(3, 3)), "evaluate.lengths must not name anything twice, got 3"),
+        (lambda: EvaluateConfig(examples=0), "evaluate.examples must be at least 1, got 0"),
+        (lambda: Method(encoder="RoPE"), "Method encoder must be an object of class Encoder, got 'RoPE'"),
+        (
+            lambda: rope(variants=(Variant(name="v", encoder=rj.RoPE(layout="interleaved", base=3.0)),)),
+            "variant 'v' changes layout of the trained RoPE; options that may change after training: base, scaling",
+        ),
+        (
+            lambda: rope(variants=(Variant(name="v", encoder=rj.NoPE()),)),
+            "variant 'v' changes the class of the trained RoPE",
+        ),
+        (
+            lambda: Method(
+                encoder=rj.RoPE(learn_base=True), variants=(Variant(name="v", encoder=rj.RoPE(learn_base=True, base=2.0)),)
+            ),
+            "variant 'v' changes base of the trained RoPE; options that may change after training: scaling",
+        ),
+        (
+            lambda: rope(variants=(Variant(name="as-trained", encoder=rj.RoPE()),)),
+            "Method variants must not name anything twice, got 'as-trained'",
+        ),
+    ],
+)
+def test_impossible_values_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tasks": ()}, r"tasks must hold something, such as \(Copy\(\),\)"),
+        ({"tasks": (Copy(), Copy())}, "tasks must not name anything twice"),
+        ({"methods": (rope(), rope())}, "methods must not name anything twice"),
+        ({"seeds": ()}, "seeds must name at least one seed"),
+        ({"seeds": (0, -1)}, "seeds must hold numbers from 0 to 2147483647, got -1"),
+        ({"seeds": (1, 1)}, "seeds must not name anything twice, got 1"),
+        (
+            {"methods": (Method(encoder=rj.Learned(max_length=11)),)},
+            r"Learned\(max_length=11\) has no row for position 11; raise",
+        ),
+        ({"tasks": (Copy(unique=True, alphabet=4),)}, r"Copy\(unique=True, alphabet=4\) has no string of 5 different symbols"),
+        ({"model": ModelConfig(width=12)}, r"int\(head_dim 3 \* rotary_fraction 1.0\) = 3"),
+        ({"methods": (Method(encoder=rj.RoPE(head_fraction=0.2)),)}, "head_fraction 0.2 of 2 heads gives no head"),
+    ],
+)
+def test_impossible_experiments_are_refused_before_anything_runs(toy, change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(toy, **change)
+
+
+def test_the_committed_configs_are_experiments():
+    from pathlib import Path
+
+    from experiments.cli import load_experiment
+
+    paths = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+    assert "quickstart.py" in {path.name for path in paths}
+    for path in paths:
+        assert isinstance(load_experiment(path), Experiment)

@@ -1,0 +1,61 @@
+"""The figure: what it holds, and that the same rows give the same bytes."""
+
+import struct
+import xml.etree.ElementTree as ET
+
+import numpy as np
+
+from rope_jax import plots
+from test_tables import ROWS, row
+
+
+def test_the_same_rows_give_the_same_bytes():
+    first, second = plots.accuracy_by_length(ROWS), plots.accuracy_by_length(ROWS)
+    assert first == second
+    assert set(first) == {"png", "svg"}
+    width, height = struct.unpack(">II", first["png"][16:24])
+    assert first["png"].startswith(b"\x89PNG")
+    assert width > 1000
+    assert height > 500
+    assert ET.fromstring(first["svg"]).tag.endswith("svg")
+    assert b"<dc:date>" not in first["svg"]
+
+
+def test_other_rows_give_another_picture():
+    other = [r | {"exact_match": 0.5} if r["exact_match"] is not None else r for r in ROWS]
+    assert plots.accuracy_by_length(other)["png"] != plots.accuracy_by_length(ROWS)["png"]
+
+
+def test_a_panel_a_task_a_line_a_variant_a_band_over_seeds():
+    rows = [
+        row(seed, length, 1 / (1 + seed) if length > 6 else 1.0, task=task, variant=variant)
+        for task in ("copy", "reverse")
+        for variant in ("as-trained", "NTK 2", "NTK 4")
+        for seed in (0, 1)
+        for length in (6, 12, 24)
+    ]
+    panels = plots._draw(rows, "exact_match").axes
+    assert [panel.get_title() for panel in panels] == ["copy", "reverse"]
+    for panel in panels:
+        curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
+        assert len(curves) == len(panel.collections) == 3
+        for line in curves:
+            np.testing.assert_array_equal(line.get_xdata(), [6, 12, 24])
+            np.testing.assert_allclose(line.get_ydata(), [1.0, 0.75, 0.75])
+        low_high = panel.collections[0].get_paths()[0].vertices
+        assert {0.5, 1.0} <= set(np.round(low_high[:, 1], 6))
+        # told apart without colour, too
+        assert len({(line.get_marker(), str(line._dash_pattern)) for line in curves}) == 3
+        [training] = [line for line in panel.lines if set(line.get_xdata()) == {12}]
+        assert training.get_linestyle() != "None"
+
+
+def test_many_lines_are_told_apart_with_and_without_colour():
+    styles = [plots._style(n) for n in range(30)]
+    assert len({(str(s["linestyle"]), s["marker"]) for s in styles}) == 30
+    assert len({(s["color"], str(s["linestyle"]), s["marker"]) for s in styles}) == 30
+
+
+def test_a_diverged_curve_is_left_out_of_the_panel():
+    panel = plots._draw([row(0, length, None) for length in (6, 12)], "exact_match").axes[0]
+    assert not [line for line in panel.lines if len(line.get_xdata()) > 2]

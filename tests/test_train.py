@@ -1,0 +1,168 @@
+"""Training: replicas equal single seeds, a resumed run equals an uninterrupted one, a seed that diverges disturbs no other."""
+
+from dataclasses import replace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import rope_jax as rj
+from rope_jax import checkpoint
+from rope_jax.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
+from rope_jax.devices import replica_mesh
+from rope_jax.evaluate import evaluate
+from rope_jax.tasks import Copy
+from rope_jax.train import chunk_size, draw_lengths, fit, init_state, optimizer, train_chunk, train_step
+
+
+def last(iterator):
+    *_, end = iterator
+    return end
+
+
+def with_train(cell, **options):
+    return replace(cell, train=replace(cell.train, **options))
+
+
+def test_all_seeds_in_one_program_equal_each_seed_alone(toy_cell):
+    cell = replace(toy_cell, seeds=(5, 2, 9))
+    together = last(fit(cell)).state
+    for i, seed in enumerate(cell.seeds):
+        alone = last(fit(replace(cell, seeds=(seed,)))).state
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda x, i=i: x[i], together.params), jax.tree.map(lambda x: x[0], alone.params), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_a_chunk_equals_a_loop_of_steps(toy_cell):
+    state = init_state(jnp.uint32(1), toy_cell)
+    for _ in range(toy_cell.train.steps):
+        state, _ = train_step(state, jnp.uint32(1), toy_cell)
+    chunked = last(fit(toy_cell)).state
+    chex.assert_trees_all_close(state.params, jax.tree.map(lambda x: x[1], chunked.params), rtol=1e-4, atol=1e-5)
+
+
+def test_resumed_equals_uninterrupted_bit_for_bit(toy_cell, tmp_path, monkeypatch):
+    monkeypatch.setattr("rope_jax.train.chunk_size", lambda steps: 4)
+    whole = next(now for now in fit(toy_cell) if now.step == 8).state
+    interrupted = next(iter(fit(toy_cell)))
+    assert interrupted.step == 4
+    checkpoint.save(tmp_path / "c", interrupted.state)
+    assert checkpoint.latest_step(tmp_path / "c") == 4
+    restored = checkpoint.restore(tmp_path / "c", jax.eval_shape(lambda: interrupted.state))
+    chex.assert_trees_all_equal(last(fit(toy_cell, restored)).state, whole)
+
+
+def test_a_checkpoint_replaces_the_one_before_and_a_broken_write_is_passed_over(toy_cell, tmp_path):
+    state = last(fit(toy_cell)).state
+    later = replace(state, step=state.step + 4)
+    checkpoint.save(tmp_path, state)
+    checkpoint.save(tmp_path, later)
+    assert [path.name for path in tmp_path.iterdir()] == ["12"]
+    (tmp_path / "16.orbax-checkpoint-tmp").mkdir()
+    assert checkpoint.latest_step(tmp_path) == 12
+    chex.assert_trees_all_equal(checkpoint.restore(tmp_path, jax.eval_shape(lambda: later)), later)
+    assert checkpoint.latest_step(tmp_path / "nothing") is None
+
+
+def test_lengths_are_uniform_and_the_same_for_all_seeds():
+    config = TrainConfig(batch_size=16, min_length=3, max_length=6)
+    drawn = np.stack([draw_lengths(step, config) for step in range(200)])
+    share = np.bincount(drawn.ravel(), minlength=7)[3:] / drawn.size
+    assert drawn.min() == 3
+    assert drawn.max() == 6
+    assert np.abs(share - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / drawn.size)
+    assert (drawn != drawn[:, :1]).any(axis=1).all()  # an example's length is its own
+    batch = np.stack([draw_lengths(step, replace(config, length_draw="batch")) for step in range(200)])
+    assert (batch == batch[:, :1]).all()
+    assert set(batch[:, 0].tolist()) == {3, 4, 5, 6}
+
+
+def test_seeds_see_different_examples_and_weights(toy_cell):
+    one, other = (init_state(jnp.uint32(seed), toy_cell).params for seed in (0, 1))
+    # draws of a normal distribution: independent ones have no correlation
+    pairs = [(np.ravel(a), np.ravel(b)) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True) if a.ndim > 1]
+    a, b = (np.concatenate(x) for x in zip(*pairs, strict=True))
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.1
+
+
+def test_a_seed_that_diverges_is_marked_and_leaves_the_others_alone(toy_cell):
+    clean = last(fit(toy_cell)).state
+    state = jax.jit(jax.vmap(lambda seed: init_state(seed, toy_cell)))(jnp.arange(2, dtype=jnp.uint32))
+    broken = replace(state, params=jax.tree.map(lambda x: x.at[0].set(jnp.nan), state.params))
+    end = last(fit(toy_cell, jax.device_put(broken, jax.tree.leaves(clean)[0].sharding)))
+    assert end.state.diverged_at.tolist() == [0, -1]
+    chex.assert_trees_all_equal(*(jax.tree.map(lambda x: x[1], state.params) for state in (end.state, clean)))
+    rows = [row for rows in evaluate(toy_cell, end.state.params, np.asarray(end.state.diverged_at)) for row in rows]
+    bad = [row for row in rows if row["seed"] == 0]
+    assert {(row["status"], row["diverged_at"], row["exact_match"], row["token_accuracy"]) for row in bad} == {
+        ("diverged", 0, None, None)
+    }
+    assert {row["status"] for row in rows if row["seed"] == 1} == {"ok"}
+
+
+def test_the_optimizer_is_adamw_with_its_schedule():
+    """Against the formulas of arXiv:1711.05101: the first step of Adam is lr * sign(gradient), and decay spares vectors."""
+    config = TrainConfig(steps=100, warmup_steps=10, learning_rate=0.5, weight_decay=0.1, clip_norm=1e9)
+    params = {"matrix": jnp.full((2, 2), 3.0), "vector": jnp.full(2, 3.0)}
+    gradient = {"matrix": jnp.full((2, 2), 7.0), "vector": jnp.full(2, -7.0)}
+    transform = optimizer(config)
+    state = transform.init(params)
+    steps = []
+    for _ in range(100):
+        updates, state = transform.update(gradient, state, params)
+        steps.append(updates)
+    for step, rate in ((0, 0.0), (5, 0.25), (10, 0.5), (55, 0.25), (99, 0.5 * (1 + np.cos(np.pi * 89 / 90)) / 2)):
+        np.testing.assert_allclose(steps[step]["vector"], rate, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(steps[step]["matrix"], -rate * (1 + 0.1 * 3.0), rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_is_clipped_by_its_global_norm():
+    config = TrainConfig(clip_norm=0.5)
+    gradient = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
+    chained = optimizer(config)
+    _, state = chained.update(gradient, chained.init(gradient), gradient)
+    first_moment = optax.tree_utils.tree_get(state, "mu")
+    chex.assert_trees_all_close(first_moment, {"a": jnp.array([0.03]), "b": jnp.array([0.04])}, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "size"), [(1500, 100), (2000, 100), (60, 60), (8, 100), (1501, 79), (202, 100), (149, 100)])
+def test_chunks_are_equal_where_they_can_be(steps, size):
+    assert chunk_size(steps) == size
+
+
+def test_any_number_of_steps_is_done_exactly(toy_cell):
+    ends = [now.step for now in fit(with_train(toy_cell, steps=103))]
+    assert ends == [100, 103]
+
+
+def test_replicas_spread_over_the_devices_that_divide_them():
+    assert len(jax.devices()) == 2
+    assert [replica_mesh(n).size for n in (1, 2, 3, 4)] == [1, 2, 1, 2]
+
+
+def test_no_array_goes_to_the_host_inside_a_chunk(toy_cell):
+    state = next(iter(fit(toy_cell))).state
+    seeds = jax.device_put(np.array([0, 1], np.uint32), state.step.sharding)
+    with jax.transfer_guard("disallow"):
+        train_chunk(state, seeds, cell=toy_cell, steps=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_copy_is_learned(dtype):
+    """At toy size, in both compute dtypes: nearly every string of the longest training length is copied."""
+    cell = Cell(
+        task=Copy(alphabet=8),
+        method=Method(encoder=rj.RoPE()),
+        model=ModelConfig(num_layers=2, width=64, num_heads=4, compute_dtype=dtype),
+        train=TrainConfig(steps=1200, max_length=8),
+        evaluate=EvaluateConfig(lengths=(8,), examples=256),
+        seeds=(0, 1),
+    )
+    state = last(fit(cell)).state
+    rows = [row for rows in evaluate(cell, state.params, np.asarray(state.diverged_at)) for row in rows]
+    assert min(row["exact_match"] for row in rows) > 0.95
