@@ -92,8 +92,11 @@ def main(arguments: list[str]) -> None:
     try:
         run_cells(folder, ["python", "-m", "experiments.compare", *arguments])
     except KeyboardInterrupt:
-        left = len(folder.unfinished())
-        print(f"\ninterrupted: {left} cells are left; the same command goes on with them in {given.out}", file=sys.stderr)
+        left, all_cells = len(folder.unfinished()), len(experiment.cells())
+        print(
+            f"\ninterrupted with {left} of {all_cells} cells to do; the same command goes on with them in {given.out}",
+            file=sys.stderr,
+        )
         sys.exit(130)
     with refusing():
         rows = folder.rows()
@@ -128,4 +131,7 @@ def write_report(folder: Path, rows: list[runs.Row]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:  # before anything runs, or while the report is written: the same command does that again
+        sys.exit(130)

@@ -1,5 +1,6 @@
 """Where the program runs: the devices there are, how replicas lie on them, and the compilation cache."""
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +20,8 @@ def configure(*, replicas: int) -> None:
     The cache lies in $JAX_COMPILATION_CACHE_DIR, or in the user's cache folder.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", max(1, min(cores, replicas)))
+    with contextlib.suppress(RuntimeError):  # JAX runs already, in a notebook say: it keeps the devices it has
+        jax.config.update("jax_num_cpu_devices", max(1, min(cores, replicas)))
     if not jax.config.values["jax_compilation_cache_dir"]:
         folder = Path(platformdirs.user_cache_dir("rope_jax")) / "compiled"
         jax.config.update("jax_compilation_cache_dir", str(folder))

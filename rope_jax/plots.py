@@ -36,6 +36,16 @@ def accuracy_by_length(rows: list[dict[str, Any]], metric: str = "exact_match") 
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
+def _labels(lengths: list[int], train_length: int) -> list[str]:
+    """The lengths as tick labels; those that would run into a label before them, or into the training length's, are left out."""
+    room = 0.05 * np.log2(lengths[-1] / lengths[0]) if len(lengths) > 1 else 0.0
+    shown = [train_length] if train_length in lengths else []
+    for length in (lengths[0], lengths[-1], *lengths):
+        if all(abs(np.log2(length / other)) >= room for other in shown if other != length):
+            shown.append(length)
+    return [str(length) if length in shown else "" for length in lengths]
+
+
 def _style(n: int) -> dict[str, Any]:
     """How the n-th line looks; colours, dashes and markers have periods without a common factor."""
     return {
@@ -68,7 +78,7 @@ def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
         panel.axvline(train_length, color="0.4", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
         panel.annotate(f"trained up to {train_length}", (train_length, 1.09), ha="right", va="top", fontsize=7, color="0.3")
         panel.set_xscale("log", base=2)
-        panel.set_xticks(lengths, [str(length) for length in lengths])
+        panel.set_xticks(lengths, _labels(lengths, train_length))
         panel.xaxis.set_minor_locator(NullLocator())
         panel.set_ylim(-0.04, 1.1)
         panel.set_xlabel("length (symbols)")
@@ -77,5 +87,10 @@ def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
     panels[0].set_ylabel({"exact_match": "exact match", "token_accuracy": "token accuracy"}[metric])
     handles = [Line2D([], [], **style) for style in styles.values()]
     labels = [f"{encoder}, {variant}{' †' if needs_length else ''}" for encoder, variant, needs_length in styles]
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=4)
+    reading = "mean over seeds; band: from the worst seed to the best"
+    if any(needs_length for _, _, needs_length in styles):
+        reading += "; † presumes that the length of the answer is known"
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=4, title=reading, title_fontsize=7
+    )
     return figure
