@@ -1,0 +1,69 @@
+"""The README's code runs as it stands, and its table is the committed one."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_python_blocks_run(number, tmp_path):
+    path = tmp_path / "block.py"
+    path.write_text(BLOCKS[number])
+    names = {"__name__": "block"}
+    exec(compile(BLOCKS[number], str(path), "exec"), names)
+    if "experiment" in names:
+        assert len(names["experiment"]().cells()) == 4
+    if "ClippedRoPE" in names:
+        frequencies = names["ClippedRoPE"](longest=10.0).frequencies(8)
+        assert frequencies.inv_freq.shape == (4,)
+
+
+def test_the_added_encoder_runs_through_the_model():
+    """As the README says: one file, one line, and nothing else changes."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import rope_jax as rj
+    from rope_jax.config import ModelConfig
+    from rope_jax.model import functional
+
+    [block] = [block for block in BLOCKS if "class ClippedRoPE" in block]
+    names = {"__name__": "clipped"}
+    exec(block, names)
+    encoder = names["ClippedRoPE"](longest=1.0)  # every wavelength is longer: no position is seen
+    config = ModelConfig(num_layers=1, width=16, num_heads=2)
+    tokens, positions = jnp.array([1, 2, 3, 4]), rj.Positions(query=jnp.arange(4))
+    logits = {}
+    for e in (encoder, rj.NoPE()):
+        init, apply = functional(config, 5, e)
+        logits[type(e).__name__] = apply(init(jax.random.key(0)), tokens, positions)
+    np.testing.assert_allclose(*logits.values(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_table_is_the_committed_one():
+    [shown] = re.findall(r"<!-- results/quickstart/table.md: exact match -->\n(.*?)<!-- end -->", README, flags=re.DOTALL)
+    committed = (ROOT / "results/quickstart/table.md").read_text()
+    assert shown.strip() in committed
+    assert shown.count("\n| ") > 10
+
+
+def test_the_committed_results_agree_with_their_rows():
+    """Tables are what the rows say; figures differ by the version of matplotlib, so they are not compared."""
+    from rope_jax import tables
+    from rope_jax.runs import read_rows
+
+    for folder in sorted((ROOT / "results").iterdir()):
+        rows = read_rows(folder / "rows.jsonl")
+        assert (folder / "table.md").read_text() == tables.markdown(rows)
+        assert (folder / "table.tex").read_text() == tables.latex(rows)
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
