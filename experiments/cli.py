@@ -52,7 +52,8 @@ def _where(path: Path, error: BaseException) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
     at = f"{path}:{lines[-1]}" if lines else str(path)
     kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-    return f"{at}: {kind}{error}{_suggestion(error)}"
+    said = re.sub(r"\. Did you mean.*", "", str(error))  # newer Pythons say so themselves, for some errors
+    return f"{at}: {kind}{said}{_suggestion(error)}"
 
 
 def _suggestion(error: BaseException) -> str:
