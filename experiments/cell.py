@@ -29,10 +29,9 @@ def display() -> Progress:
     )
 
 
-def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str) -> None:
+def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float) -> None:
     """Runs what is left to do of a cell; its folder says how far it came."""
-    state = _restored(cell, folder)
-    state = _train(cell, folder, state, progress, title)
+    state = _train(cell, folder, progress, title, checkpoint_seconds)
     variants, lengths = len(cell.method.all_variants), len(cell.evaluate.lengths)
     bar = progress.add_task(f"{title} evaluating", total=variants * lengths, status="")
     rows: list[dict[str, Any]] = []
@@ -40,10 +39,9 @@ def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str) -> 
         rows += found
         progress.update(bar, advance=1)
     progress.remove_task(bar)
+    names = [variant.name for variant in cell.method.all_variants]
     # all lengths of a seed together, in the order of the config
-    order = {seed: i for i, seed in enumerate(cell.seeds)}
-    names = {variant.name: i for i, variant in enumerate(cell.method.all_variants)}
-    folder.finish(sorted(rows, key=lambda row: (names[row["variant"]], order[row["seed"]])))
+    folder.finish(sorted(rows, key=lambda row: (names.index(row["variant"]), cell.seeds.index(row["seed"]))))
 
 
 def _restored(cell: Cell, folder: CellFolder) -> TrainState | None:
@@ -53,7 +51,9 @@ def _restored(cell: Cell, folder: CellFolder) -> TrainState | None:
     return checkpoint.restore(folder.checkpoints, jax.eval_shape(lambda seeds: init_replicas(seeds, cell=cell), seeds))
 
 
-def _train(cell: Cell, folder: CellFolder, state: TrainState | None, progress: Progress, title: str) -> TrainState:
+def _train(cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float) -> TrainState:
+    """Trains from the last checkpoint, or from the beginning."""
+    state = _restored(cell, folder)
     start = 0 if state is None else int(state.step[0])
     folder.start(cell, start)
     bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")
@@ -67,7 +67,7 @@ def _train(cell: Cell, folder: CellFolder, state: TrainState | None, progress: P
         status = f"loss {np.mean(now.losses):.4f}  {speed:.1f} steps/s"
         progress.update(bar, completed=now.step, status=status)
         start = now.step
-        if now.step == cell.train.steps or last - saved >= cell.train.checkpoint_seconds:
+        if now.step == cell.train.steps or last - saved >= checkpoint_seconds:
             checkpoint.save(folder.checkpoints, state)
             saved = time.monotonic()
     progress.remove_task(bar)

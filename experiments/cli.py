@@ -3,9 +3,9 @@
 import difflib
 import inspect
 import re
-import runpy
 import sys
 import traceback
+import types
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +17,9 @@ from rope_jax import config, tasks
 def perhaps(name: str, known: Iterable[str]) -> str:
     """' (perhaps you meant RoPE?)', or nothing if no known name is close."""
     by_fold = {candidate.casefold(): candidate for candidate in known}
-    close = difflib.get_close_matches(name.casefold(), by_fold, n=1)
-    return f" (perhaps you meant {by_fold[close[0]]}?)" if close else ""
+    close = difflib.get_close_matches(name, by_fold.values(), n=1)
+    close = close or [by_fold[fold] for fold in difflib.get_close_matches(name.casefold(), by_fold, n=1)]
+    return f" (perhaps you meant {close[0]}?)" if close else ""
 
 
 def load_experiment(path: Path) -> config.Experiment:
@@ -28,13 +29,21 @@ def load_experiment(path: Path) -> config.Experiment:
       ValueError: the file does not exist, is a folder, has a syntax error, raises, has no experiment() or that returns something
         else; the message names the file, and the line where there is one.
     """
-    if not path.exists():
-        beside = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
-        raise ValueError(f"config {path} does not exist{perhaps(path.name, beside)}")
-    if path.is_dir():
-        raise ValueError(f"config {path} is a folder; name a file in it")
     try:
-        make = runpy.run_path(str(path)).get("experiment")
+        if path.is_dir():
+            raise ValueError(f"config {path} is a folder; name a file in it")
+        if not path.exists():
+            beside = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
+            raise ValueError(f"config {path} does not exist{perhaps(path.name, beside)}")
+        source = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"config {path} cannot be read ({error.strerror})") from error
+    # a module of its own, so that classes in the file find the names that their annotations use; no bytecode is written
+    module = types.ModuleType(f"config {path}")
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(source, str(path), "exec"), vars(module))
+        make = getattr(module, "experiment", None)
         found = make() if callable(make) else None
     except (Exception, SystemExit) as error:
         raise ValueError(_where(path, error)) from error
@@ -61,7 +70,7 @@ def _suggestion(error: BaseException) -> str:
     if isinstance(error, AttributeError) and error.name:
         return perhaps(error.name, dir(error.obj))
     text = str(error)
-    known = [*rj.__all__, *tasks.__all__, *dir(config)]
+    known = [name for place in (config, tasks, rj) for name, found in vars(place).items() if isinstance(found, type)]
     if missing := re.search(r"cannot import name '(\w+)'|name '(\w+)' is not defined", text):
         return perhaps(missing[1] or missing[2], known)
     if unknown := re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):

@@ -8,8 +8,10 @@ already finished in the output folder is not run again.
 
 import shlex
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import tyro
 
@@ -33,6 +35,7 @@ class Arguments:
       model: the model's sizes.
       train: training settings.
       evaluate: evaluation settings.
+      checkpoint_seconds: a checkpoint is written when so much time has passed since the last, and at the end of training.
     """
 
     config: tyro.conf.Positional[Path]
@@ -43,15 +46,12 @@ class Arguments:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    checkpoint_seconds: float = 120.0
 
     def applied(self, experiment: Experiment) -> Experiment:
         """The config's experiment with the values of the command line."""
-        tasks = _kept("task", self.tasks, {task.name: (task,) for task in experiment.tasks})
-        by_class: dict[str, tuple] = {}
-        for method in experiment.methods:
-            name = type(method.encoder).__name__
-            by_class[name] = (*by_class.get(name, ()), method)
-        methods = _kept("encoder", self.encoders, by_class)
+        tasks = _kept("task", self.tasks, [(task.name, task) for task in experiment.tasks])
+        methods = _kept("encoder", self.encoders, [(type(method.encoder).__name__, method) for method in experiment.methods])
         return replace(
             experiment,
             tasks=tasks,
@@ -63,62 +63,71 @@ class Arguments:
         )
 
 
-def _kept(kind: str, wanted: tuple[str, ...], known: dict[str, tuple]) -> tuple:
-    """The known objects of the wanted names, in the config's order; all if none is named."""
+def _kept(kind: str, wanted: tuple[str, ...], named: list[tuple[str, Any]]) -> tuple[Any, ...]:
+    """The objects of the wanted names, in the config's order; all if none is named."""
+    known = dict(named)
     for name in wanted:
         if name not in known:
             raise ValueError(f"--{kind}s {name} is not in the config{perhaps(name, known)}; it has {', '.join(known)}")
-    return tuple(value for name, values in known.items() if name in wanted or not wanted for value in values)
+    return tuple(value for name, value in named if name in wanted or not wanted)
+
+
+def parse(arguments: list[str]) -> tuple[Arguments, Experiment]:
+    """Reads a command line, and the experiment that it asks for; ValueError or exit 2 if that is impossible."""
+    loaded = load_experiment(Path(arguments[0]))
+    default = Arguments(
+        config=tyro.MISSING,
+        out=tyro.MISSING,
+        seeds=loaded.seeds,
+        model=loaded.model,
+        train=loaded.train,
+        evaluate=loaded.evaluate,
+    )
+    given = tyro.cli(Arguments, args=arguments, default=default, prog=f"python -m experiments.compare {arguments[0]}")
+    return given, given.applied(loaded)
 
 
 def main(arguments: list[str]) -> None:
     """The command; `arguments` as in sys.argv[1:]."""
     if not arguments or arguments[0].startswith("-"):
-        print(__doc__ if set(arguments) & {"-h", "--help"} else "", _USAGE, sep="\n", file=sys.stderr)
-        sys.exit(0 if set(arguments) & {"-h", "--help"} else 2)
-    with refusing():
-        loaded = load_experiment(Path(arguments[0]))
-        default = Arguments(
-            config=tyro.MISSING,
-            out=tyro.MISSING,
-            seeds=loaded.seeds,
-            model=loaded.model,
-            train=loaded.train,
-            evaluate=loaded.evaluate,
-        )
-        given = tyro.cli(Arguments, args=arguments, default=default, prog="python -m experiments.compare")
-        experiment = given.applied(loaded)
-        folder = runs.open_run(given.out, experiment)
-    try:
-        run_cells(folder, ["python", "-m", "experiments.compare", *arguments])
-    except KeyboardInterrupt:
-        left, all_cells = len(folder.unfinished()), len(experiment.cells())
-        print(
-            f"\ninterrupted with {left} of {all_cells} cells to do; the same command goes on with them in {given.out}",
-            file=sys.stderr,
-        )
-        sys.exit(130)
-    with refusing():
-        rows = folder.rows()
-    write_report(folder.path, rows)
+        help_asked = bool({"-h", "--help"} & set(arguments))
+        print(*([__doc__] if help_asked else []), _USAGE, sep="\n", file=sys.stdout if help_asked else sys.stderr)
+        sys.exit(0 if help_asked else 2)
+    with ExitStack() as stack:
+        with refusing():
+            given, experiment = parse(arguments)
+            folder = stack.enter_context(runs.open_run(given.out, experiment))
+        try:
+            run_cells(folder, shlex.join(["python", "-m", "experiments.compare", *arguments]), given.checkpoint_seconds)
+        except KeyboardInterrupt:
+            left, cells = len(folder.unfinished()), len(experiment.cells())
+            print(
+                f"\ninterrupted with {left} of {cells} cells to do; the same command goes on with them in {given.out}",
+                file=sys.stderr,
+            )
+            sys.exit(130)
+        with refusing():
+            rows = folder.rows()
+        write_report(folder.path, rows)
     print(tables.markdown(rows))
 
 
-def run_cells(folder: runs.RunFolder, command: list[str]) -> None:
+def run_cells(folder: runs.RunFolder, command: str, checkpoint_seconds: float) -> None:
     """Trains and evaluates the cells that are not finished."""
     cells = folder.unfinished()
     if not cells:
         return
     # JAX is set up and the training code imported only now: what is wrong with a command was said before, within seconds
-    devices.configure(replicas=len(folder.experiment.seeds))
+    replicas = len(folder.experiment.seeds)
+    devices.configure(replicas=replicas)
     from experiments.cell import display, run_cell
 
-    folder.note_session(runs.provenance(shlex.join(command), cells, devices.names()))
+    folder.note_session(runs.provenance(command, cells, devices.names(replicas)))
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):
             title = f"{number}/{len(cells)} {cell.task.name} {type(cell.method.encoder).__name__}"
-            run_cell(cell, folder.cell(cell), progress, title)
+            run_cell(cell, folder.cell(cell), progress, title, checkpoint_seconds)
             progress.update(whole, advance=1)
 
 

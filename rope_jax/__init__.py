@@ -12,8 +12,6 @@ Experiments: `python -m experiments.compare --help`.
 """
 
 from rope_jax import encoders, positions, tasks
-from rope_jax.encoders import *  # noqa: F403
-from rope_jax.encoders import __all__ as _encoder_names
+from rope_jax.encoders import *
 
 __version__ = "0.1.0"
-__all__ = ["encoders", "positions", "tasks", *_encoder_names]

@@ -4,12 +4,12 @@ A block's scores are [H, block, Tk], never [H, T, T], and the backward pass reco
 not with its square. `attend` and `attend_reference` are the same function; the second takes all queries at once.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from rope_jax.encoders.base import Positions
@@ -30,7 +30,7 @@ def attend_reference(
     key_index: jax.Array,
 ) -> jax.Array:
     """Attention of all queries at once; arguments and result as in `attend`, indices given."""
-    scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / np.sqrt(q.shape[-1])
+    scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
     added = bias(q, k, positions)
     if added is not None:
         scores = scores + jnp.broadcast_to(added, scores.shape)

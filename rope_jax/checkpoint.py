@@ -16,7 +16,7 @@ def save(folder: Path, state: TrainState) -> None:
     target = folder.resolve() / str(step)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(target, state, force=True)
-    for other in folder.iterdir():
+    for other in folder.iterdir():  # older ones, and what a killed write left
         if other.name != target.name:
             shutil.rmtree(other)
 

@@ -78,7 +78,6 @@ class TrainConfig(Checked):
       warmup_steps: linear from zero; at most half of the steps are used for it.
       weight_decay: of matrices; vectors and scalars are not decayed.
       clip_norm: the largest global norm of the gradient.
-      checkpoint_seconds: a checkpoint is written when so much time has passed since the last, and at the end.
     """
 
     steps: int = 1500
@@ -90,7 +89,6 @@ class TrainConfig(Checked):
     warmup_steps: int = 100
     weight_decay: float = 0.01
     clip_norm: float = 1.0
-    checkpoint_seconds: float = 120.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,7 +96,7 @@ class TrainConfig(Checked):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
         for name in ("learning_rate", "clip_norm"):
             _require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
-        for name in ("warmup_steps", "weight_decay", "checkpoint_seconds"):
+        for name in ("warmup_steps", "weight_decay"):
             _require(0 <= getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be finite and not negative")
         if self.min_length > self.max_length:
             raise ValueError(
@@ -283,5 +281,7 @@ def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, 
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for i, pair in enumerate(zip(old, new, strict=True)):
             yield from differences(*pair, f"{path}[{i}]")
+    elif isinstance(old, list) and isinstance(new, list) and any(isinstance(value, dict) for value in (*old, *new)):
+        yield path, f"{len(old)} of them", f"{len(new)} of them"
     elif old != new:
         yield path, old, new

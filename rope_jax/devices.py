@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import platformdirs
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -28,29 +29,32 @@ def configure(*, replicas: int) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
-def names() -> list[str]:
-    """The devices in use, in words, such as "cpu:0 (cpu)"."""
-    return [f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()]
+def names(replicas: int) -> list[str]:
+    """The devices that so many replicas use, in words, such as "cpu:0 (cpu)"."""
+    return [f"{device.platform}:{device.id} ({device.device_kind})" for device in replica_mesh(replicas).devices]
 
 
 def replica_mesh(replicas: int) -> Mesh:
-    """A mesh over as many devices as divide the replicas evenly."""
+    """A mesh over as many devices as shorten the work: 10 replicas on 8 devices take two rounds, so 5 devices do."""
     devices = jax.devices()
-    size = max(n for n in range(1, len(devices) + 1) if replicas % n == 0)
-    return Mesh(devices[:size], (AXIS,))
+    rounds = -(-replicas // len(devices))
+    return Mesh(devices[: -(-replicas // rounds)], (AXIS,))
 
 
 def replica_sharding(replicas: int) -> NamedSharding:
-    """How arrays with a leading replica axis lie on the devices."""
-    return NamedSharding(replica_mesh(replicas), P(AXIS))
+    """How arrays with a leading replica axis lie on the devices: split where the axis divides evenly, else whole on each."""
+    mesh = replica_mesh(replicas)
+    return NamedSharding(mesh, P(AXIS) if replicas % mesh.size == 0 else P())
 
 
 def over_replicas(function: Callable[[Any, Any], Any], replicas: int) -> Callable[[Any, Any], Any]:
     """Runs function(own, shared) for every replica: `own` and the result have a leading replica axis, `shared` has none.
 
-    The axis is split over the devices. What remains on one runs all at once on an accelerator, and one after the other on a
-    CPU, where a batch over seeds gains nothing.
+    The axis is split over the devices, filled up with copies of the last replica where it does not divide evenly. What remains
+    on one device runs all at once on an accelerator, and one after the other on a CPU, where a batch over seeds gains nothing.
     """
+    mesh = replica_mesh(replicas)
+    filling = -replicas % mesh.size
 
     def local(own: Any, shared: Any) -> Any:
         if jax.default_backend() == "cpu":
@@ -58,4 +62,11 @@ def over_replicas(function: Callable[[Any, Any], Any], replicas: int) -> Callabl
         return jax.vmap(function, in_axes=(0, None))(own, shared)
 
     # nothing is communicated between replicas, so there is nothing for check_vma to check
-    return jax.shard_map(local, mesh=replica_mesh(replicas), in_specs=(P(AXIS), P()), out_specs=P(AXIS), check_vma=False)
+    split = jax.shard_map(local, mesh=mesh, in_specs=(P(AXIS), P()), out_specs=P(AXIS), check_vma=False)
+
+    def filled(own: Any, shared: Any) -> Any:
+        own = jax.tree.map(lambda x: jnp.concatenate([x, *[x[-1:]] * filling]), own)
+        out = jax.tree.map(lambda x: x[:replicas], split(own, shared))
+        return jax.lax.with_sharding_constraint(out, replica_sharding(replicas))
+
+    return filled if filling else split

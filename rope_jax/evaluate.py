@@ -102,18 +102,21 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
     """
     replicas = len(cell.seeds)
     padded = buckets(cell.evaluate.lengths)
+    batches = {
+        length: fixed_batch(cell.task, length, examples=cell.evaluate.examples, max_length=padded[length])
+        for length in cell.evaluate.lengths
+    }
     for variant in cell.method.all_variants:
         for length in cell.evaluate.lengths:
-            batch = fixed_batch(cell.task, length, examples=cell.evaluate.examples, max_length=padded[length])
             counts = count_replicas(
                 (params, _prepare(cell, variant, params, length)),
-                batch,
+                batches[length],
                 model=cell.model,
                 vocabulary=cell.task.vocabulary,
                 encoder=cell.method.encoder,
                 replicas=replicas,
             )
-            by_seed = [jax.tree.map(lambda x, i=i: int(x[i]), counts) for i in range(replicas)]
+            by_seed = [Counts(*found) for found in np.stack(jax.device_get(counts), axis=1).tolist()]
             yield [
                 _row(cell, variant, seed, length, found, int(diverged))
                 for seed, found, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)

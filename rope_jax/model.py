@@ -3,13 +3,13 @@
 Flax NNX in its functional subset: `functional` splits the module once into (init, apply), plain functions of a params dict.
 """
 
+import math
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from rope_jax.attention import attend
@@ -108,7 +108,7 @@ class Transformer(nnx.Module):
             params = jax.tree.map(lambda p: p[...], self.encoding, is_leaf=lambda p: isinstance(p, nnx.Variable))
             prepared = self.encoder.prepare(params, positions.length, self.config.dims)
         tables = self.encoder.tables(prepared, positions)
-        x = jnp.take(self.embedding[...], tokens, axis=0) * np.sqrt(self.config.width)
+        x = jnp.take(self.embedding[...], tokens, axis=0) * math.sqrt(self.config.width)
         x = self.encoder.embed(tables, x, positions)
         for block in self.blocks:
             x = block(x, positions, tables)
@@ -127,13 +127,16 @@ def functional(config: ModelConfig, vocabulary: int, encoder: Encoder) -> tuple[
     def build(key: Any) -> Transformer:
         return Transformer(config, vocabulary, encoder, rngs=nnx.Rngs(params=key))
 
+    # float32 means float32: left alone, accelerators multiply it in fewer bits
+    precision = "float32" if config.compute_dtype == "float32" else "default"
     graph, _ = nnx.split(nnx.eval_shape(build, jax.random.key(0)), nnx.Param)
 
     def init(key: jax.Array) -> Params:
         return nnx.to_pure_dict(nnx.split(build(key), nnx.Param)[1])
 
     def apply(params: Params, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None) -> jax.Array:
-        return nnx.merge(graph, params)(tokens, positions, prepared)
+        with jax.default_matmul_precision(precision):
+            return nnx.merge(graph, params)(tokens, positions, prepared)
 
     return init, apply
 

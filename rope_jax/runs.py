@@ -15,13 +15,18 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rope_jax.config import Cell, Experiment, content_hash, differences, to_json
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 Row = dict[str, Any]
 
@@ -85,8 +90,9 @@ class CellFolder:
         """Writes the config, and cuts a training log of an earlier session back to `step`, where training goes on."""
         write_whole(self.path / "config.json", json.dumps(to_json(cell), indent=1) + "\n")
         log = self.path / "metrics.jsonl"
-        kept = [row for row in read_rows(log) if row["step"] <= step] if log.exists() else []
-        write_whole(log, to_lines(kept))
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        whole = [line for line in lines if line.endswith("\n")]  # a killed session may have left a part of a line
+        write_whole(log, "".join(line for line in whole if json.loads(line)["step"] <= step))
 
     def log(self, metrics: Row) -> None:
         """Adds a line to the training log."""
@@ -126,29 +132,53 @@ class RunFolder:
         return gathered
 
 
-def open_run(path: Path, experiment: Experiment) -> RunFolder:
-    """Opens or makes the folder of an experiment.
+@contextlib.contextmanager
+def open_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
+    """Opens or makes the folder of an experiment, and holds it for this process until the end of the `with`.
 
     Raises:
-      ValueError: path names a file, holds another experiment or other things, or cannot be written. Nothing is changed then.
+      ValueError: path names a file, holds another experiment or other things, is held by another process, or cannot be
+        written. Nothing is changed then.
     """
-    record = path / "run.json"
+    with contextlib.ExitStack() as stack:
+        try:
+            _require_usable(path, experiment)
+            path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_held(path))
+            with tempfile.TemporaryFile(dir=path):
+                pass  # an existing folder may still refuse files
+            if not (path / "run.json").exists():
+                run = {"experiment": to_json(experiment), "hash": content_hash(experiment), "sessions": []}
+                write_whole(path / "run.json", json.dumps(run, indent=1) + "\n")
+        except OSError as error:
+            raise ValueError(f"--out {path} cannot be written ({error.strerror}); give a folder that can") from error
+        yield RunFolder(path, experiment)
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Keeps other processes of ours out of a folder, where the system has such locks."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise ValueError(f"--out {path} is being written by another process; wait for it, or give another") from error
+    finally:
+        os.close(handle)
+
+
+def _require_usable(path: Path, experiment: Experiment) -> None:
     if path.exists() and not path.is_dir():
         raise ValueError(f"--out {path} names a file; give a folder, which may be new")
-    try:
-        if record.exists():
-            _require_same(path, record, experiment)
-        elif path.exists() and any(path.iterdir()):
-            raise ValueError(f"--out {path} holds other files and no run.json; give a new or empty folder")
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass  # an existing folder may still refuse files
-        if not record.exists():
-            run = {"experiment": to_json(experiment), "hash": content_hash(experiment), "sessions": []}
-            write_whole(record, json.dumps(run, indent=1) + "\n")
-    except OSError as error:
-        raise ValueError(f"--out {path} cannot be written ({error.strerror}); give a folder that can") from error
-    return RunFolder(path, experiment)
+    record = path / "run.json"
+    if record.exists():
+        _require_same(path, record, experiment)
+    elif path.exists() and any(path.iterdir()):
+        raise ValueError(f"--out {path} holds other files and no run.json; give a new or empty folder")
 
 
 def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
@@ -183,14 +213,14 @@ def provenance(command: str, cells: Sequence[Cell], devices: Sequence[str]) -> R
 
 def _commit() -> str | None:
     """The git commit of this package's source, "-dirty" behind it if that was changed since; None outside a checkout."""
-    here = Path(__file__).resolve().parent
+
+    def git(*command: str) -> str:
+        here = Path(__file__).resolve()
+        found = subprocess.run(["git", "-C", str(here.parent), *command], capture_output=True, text=True, check=True)
+        return found.stdout.strip()
+
     try:
-        found = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may lie in somebody else's repository
+        return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return found.stdout.strip()

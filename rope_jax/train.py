@@ -34,7 +34,7 @@ class TrainState:
       step: int32, optimiser steps done.
       params: the model's parameters, float32.
       opt_state: optax's.
-      diverged_at: int32, the first step whose loss was not finite; -1 as long as there is none.
+      diverged_at: int32, the first step whose loss was not finite, or left parameters that are not; -1 as long as none is.
     """
 
     step: jax.Array
@@ -88,10 +88,12 @@ def train_step(state: TrainState, seed: jax.Array, cell: Cell) -> tuple[TrainSta
     batch = cell.task.sample(key, draw_lengths(state.step, cell.train), max_length=cell.train.max_length)
     value, gradient = jax.value_and_grad(loss)(state.params, batch, apply=apply)
     updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
-    first = (state.diverged_at < 0) & ~jnp.isfinite(value)
+    params = optax.apply_updates(state.params, updates)
+    finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(params, squared=True))
+    first = (state.diverged_at < 0) & ~finite
     return TrainState(
         step=state.step + 1,
-        params=optax.apply_updates(state.params, updates),
+        params=params,
         opt_state=opt_state,
         diverged_at=jnp.where(first, state.step, state.diverged_at),
     ), value

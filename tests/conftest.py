@@ -14,6 +14,7 @@ from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, Tra
 from rope_jax.tasks import Copy, Reverse
 
 devices.configure(replicas=2)
+jax.config.update("jax_num_cpu_devices", 2)  # even on one core
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 import experiments.cell
-from experiments.compare import main
+from experiments.cli import load_experiment
+from experiments.compare import main, parse
 from rope_jax.runs import read_rows
 
 ROOT = Path(__file__).parents[1]
@@ -141,7 +142,7 @@ def test_a_trained_cell_without_rows_is_evaluated_without_training(run, toy, mon
 
 def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config, finished, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    command = [str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy", "--train.checkpoint-seconds", "0"]
+    command = [str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy", "--checkpoint-seconds", "0"]
     main(command)
     whole = read_rows(out / "rows.jsonl")
     assert whole == [row for row in read_rows(finished / "rows.jsonl") if (row["task"], row["encoder"]) == ("copy", "RoPE")]
@@ -174,6 +175,34 @@ def test_flags_change_the_experiment(config, tmp_path):
         ("reverse", "Learned", 7, 4, 5),
         ("reverse", "Learned", 7, 1, 5),
     ]
+
+
+def test_tasks_and_encoders_of_one_name_are_all_kept_in_order(tmp_path):
+    path = tmp_path / "c.py"
+    path.write_text(
+        EXPERIMENT.replace("tasks=(TASK,)", "tasks=(Copy(alphabet=64), Reverse(), Copy(alphabet=16))").replace(
+            "methods=(Method(encoder=ENCODER),)",
+            "methods=tuple(Method(encoder=e) for e in (rj.RoPE(), rj.NoPE(), rj.RoPE(base=500.0)))",
+        )
+    )
+    whole = load_experiment(path)
+    command = [str(path), "--out", str(tmp_path / "out")]
+    assert parse(command)[1] == whole
+    given = parse([*command, "--encoders", "RoPE", "--tasks", "copy"])[1]
+    assert [task.alphabet for task in given.tasks] == [64, 16]
+    assert [method.encoder.base for method in given.methods] == [10_000.0, 500.0]
+
+
+def test_a_config_may_define_an_encoder_of_its_own(tmp_path):
+    path = tmp_path / "c.py"
+    own = "from dataclasses import dataclass\nfrom typing import Literal\n@dataclass(frozen=True, kw_only=True)\n"
+    own += "class Mine(rj.RoPE):\n    kind: Literal['a', 'b'] = 'a'\n"
+    text = experiment_with(encoder="Mine(kind='b')").replace("def ", own + "def ")
+    path.write_text("from __future__ import annotations\n" + text)
+    assert load_experiment(path).methods[0].encoder.kind == "b"
+    path.write_text(path.read_text().replace("kind='b'", "kind='c'"))
+    with pytest.raises(ValueError, match=r"c.py:11: Mine kind must be 'a' or 'b', got 'c'"):
+        load_experiment(path)
 
 
 def test_diverged_seeds_are_told_and_the_rest_goes_on(config, tmp_path, capsys):
@@ -267,6 +296,7 @@ def test_bad_places(run, tmp_path, capsys):
         ([], r"CONFIG first"),
         ([str(tmp_path / "toyy.py"), "--out", str(out)], r"toyy.py does not exist"),
         ([str(tmp_path), "--out", str(out)], r"is a folder; name a file in it"),
+        ([str(tmp_path / ("x" * 300)), "--out", str(out)], r"cannot be read \(File name too long\)"),
     ):
         refused(arguments, message, tmp_path, capsys)
     assert contents(out) == before

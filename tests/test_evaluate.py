@@ -138,6 +138,11 @@ def test_teacher_forced_exact_match_is_greedy_decoding():
                 assert x[-1] == SEP
                 positions = Positions(query=jnp.arange(2 * n + 3), length=2 * n + 2)
                 right.append(greedy(apply, params, x, positions, prepared, n + 1) == [*x[1:-1], EOS])
+            # example by example, so that no two errors cancel; and the row says the same
+            positions = Positions(query=jnp.arange(2 * n + 2), length=2 * n + 2)
+            logits = jax.jit(jax.vmap(apply, in_axes=(None, 0, None, None)))(params, batch.tokens, positions, prepared)
+            forced = np.asarray((logits.argmax(-1) == batch.targets) | ~batch.loss_mask).all(axis=-1)
+            assert right == forced.tolist()
             decoded[variant.name, n] = np.mean(right)
             assert rows[variant.name, n]["exact_match"] == pytest.approx(decoded[variant.name, n])
     # the comparison says something: right and wrong answers are both well represented

@@ -57,5 +57,9 @@ def test_many_lines_are_told_apart_with_and_without_colour():
 
 
 def test_a_diverged_curve_is_left_out_of_the_panel():
-    panel = plots._draw([row(0, length, None) for length in (6, 12)], "exact_match").axes[0]
-    assert not [line for line in panel.lines if len(line.get_xdata()) > 2]
+    def lines(exact):
+        panel = plots._draw([row(0, length, exact) for length in (6, 12, 24)], "exact_match").axes[0]
+        return [line for line in panel.lines if len(line.get_xdata()) == 3]
+
+    assert len(lines(0.5)) == 1
+    assert lines(None) == []

@@ -1,6 +1,10 @@
 """The README's code runs as it stands, and its table is the committed one."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,27 +27,27 @@ def test_python_blocks_run(number, tmp_path):
         assert frequencies.inv_freq.shape == (4,)
 
 
-def test_the_added_encoder_runs_through_the_model():
-    """As the README says: one file, one line, and nothing else changes."""
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    import rope_jax as rj
-    from rope_jax.config import ModelConfig
-    from rope_jax.model import functional
-
+def test_an_encoder_is_added_by_one_file_and_one_line(tmp_path):
+    """The README's diff, applied to a copy of the package, and the new encoder in the model of that copy."""
+    shutil.copytree(ROOT / "rope_jax", tmp_path / "rope_jax", ignore=shutil.ignore_patterns("__pycache__"))
     [block] = [block for block in BLOCKS if "class ClippedRoPE" in block]
-    names = {"__name__": "clipped"}
-    exec(block, names)
-    encoder = names["ClippedRoPE"](longest=1.0)  # every wavelength is longer: no position is seen
-    config = ModelConfig(num_layers=1, width=16, num_heads=2)
-    tokens, positions = jnp.array([1, 2, 3, 4]), rj.Positions(query=jnp.arange(4))
-    logits = {}
-    for e in (encoder, rj.NoPE()):
-        init, apply = functional(config, 5, e)
-        logits[type(e).__name__] = apply(init(jax.random.key(0)), tokens, positions)
-    np.testing.assert_allclose(*logits.values(), rtol=1e-5, atol=1e-6)
+    (tmp_path / "rope_jax/encoders/clipped.py").write_text(block)
+    [diff] = re.findall(r"^```diff\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+    [line] = diff.splitlines()
+    with (tmp_path / "rope_jax/encoders/__init__.py").open("a") as file:
+        file.write(line.removeprefix("+") + "\n")
+    script = """
+import jax, jax.numpy as jnp, numpy as np, rope_jax as rj
+from rope_jax.config import ModelConfig
+from rope_jax.model import functional
+tokens, positions = jnp.array([1, 2, 3, 4]), rj.Positions(query=jnp.arange(4))
+def logits(encoder):
+    init, apply = functional(ModelConfig(num_layers=1, width=16, num_heads=2), 5, encoder)
+    return apply(init(jax.random.key(0)), tokens, positions)
+np.testing.assert_allclose(logits(rj.ClippedRoPE(longest=1.0)), logits(rj.NoPE()), atol=1e-6)  # every wavelength is longer
+np.testing.assert_allclose(logits(rj.ClippedRoPE(longest=1e9)), logits(rj.RoPE()), atol=1e-6)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, check=True)
 
 
 def test_the_table_is_the_committed_one():

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from rope_jax.tasks import BOS, EOS, FIRST_SYMBOL, PAD, SEP, TASKS, Copy, Reverse
+from rope_jax.tasks import BOS, EOS, FIRST_SYMBOL, PAD, SEP, Copy, Reverse
 
 ANSWERS = {"copy": lambda x: x, "reverse": lambda x: x[::-1]}
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", [Copy, Reverse])
 @pytest.mark.parametrize("unique", [False, True])
 def test_an_example_reads_as_the_task_says(kind, unique):
     task = kind(alphabet=11, unique=unique)

@@ -12,7 +12,7 @@ import pytest
 import rope_jax as rj
 from rope_jax import checkpoint
 from rope_jax.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
-from rope_jax.devices import replica_mesh
+from rope_jax.devices import over_replicas, replica_mesh
 from rope_jax.evaluate import evaluate
 from rope_jax.tasks import Copy
 from rope_jax.train import chunk_size, draw_lengths, fit, init_state, optimizer, train_chunk, train_step
@@ -81,12 +81,28 @@ def test_lengths_are_uniform_and_the_same_for_all_seeds():
     assert set(batch[:, 0].tolist()) == {3, 4, 5, 6}
 
 
-def test_seeds_see_different_examples_and_weights(toy_cell):
+def test_seeds_have_different_weights(toy_cell):
     one, other = (init_state(jnp.uint32(seed), toy_cell).params for seed in (0, 1))
     # draws of a normal distribution: independent ones have no correlation
     pairs = [(np.ravel(a), np.ravel(b)) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True) if a.ndim > 1]
     a, b = (np.concatenate(x) for x in zip(*pairs, strict=True))
     assert abs(np.corrcoef(a, b)[0, 1]) < 0.1
+
+
+def test_seeds_and_steps_have_different_examples(toy_cell):
+    """From equal weights, a loss is a function of the examples alone."""
+    state = init_state(jnp.uint32(0), toy_cell)
+    step = jax.jit(lambda state, seed: train_step(state, seed, toy_cell)[1])
+    losses = {float(step(replace(state, step=jnp.int32(at)), jnp.uint32(seed))) for seed in (0, 1) for at in (0, 5)}
+    assert len(losses) == 4
+    assert float(step(state, jnp.uint32(0))) in losses
+
+
+def test_a_divergence_in_the_very_last_step_is_seen(toy_cell):
+    """Its loss is that of the parameters before; what it leaves is not finite."""
+    state = last(fit(with_train(toy_cell, steps=1, learning_rate=3e38, warmup_steps=0, weight_decay=1e3))).state
+    assert not all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
+    assert state.diverged_at.tolist() == [0, 0]
 
 
 def test_a_seed_that_diverges_is_marked_and_leaves_the_others_alone(toy_cell):
@@ -139,15 +155,20 @@ def test_any_number_of_steps_is_done_exactly(toy_cell):
     assert ends == [100, 103]
 
 
-def test_replicas_spread_over_the_devices_that_divide_them():
+def test_replicas_spread_over_the_devices():
     assert len(jax.devices()) == 2
-    assert [replica_mesh(n).size for n in (1, 2, 3, 4)] == [1, 2, 1, 2]
+    assert [replica_mesh(n).size for n in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    add = over_replicas(lambda own, shared: {"sum": own["x"] + shared}, 5)
+    out = jax.jit(add)({"x": jnp.arange(10.0).reshape(5, 2)}, jnp.array([1.0, 2.0]))["sum"]
+    np.testing.assert_array_equal(out, np.arange(10.0).reshape(5, 2) + np.array([1.0, 2.0]))
+    assert len(out.sharding.device_set) == 2
 
 
-def test_no_array_goes_to_the_host_inside_a_chunk(toy_cell):
+def test_a_chunk_never_calls_back_to_the_host(toy_cell):
     state = next(iter(fit(toy_cell))).state
     seeds = jax.device_put(np.array([0, 1], np.uint32), state.step.sharding)
-    with jax.transfer_guard("disallow"):
+    assert "callback" not in train_chunk.lower(state, seeds, cell=toy_cell, steps=2).as_text()
+    with jax.transfer_guard("disallow"):  # nor is it handed arrays from there
         train_chunk(state, seeds, cell=toy_cell, steps=2)
 
 

@@ -20,6 +20,8 @@ import jax
 
 from rope_jax.encoders.checked import Checked
 
+__all__ = ["Dims", "Encoder", "NoPE", "Positions"]
+
 Params = Any  # a pytree of arrays; {} when nothing is learned
 Prepared = Any  # a pytree of arrays
 Tables = Any  # a pytree of arrays

@@ -8,13 +8,15 @@ import numpy as np
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced
 
+__all__ = ["Learned"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(Encoder):
     """Adds row p of a learned table to the embedding at position p. The table has no row past `max_length`.
 
-    Rows that training never visits keep their initial values: a table longer than the training length is allowed, and
-    shows what an untrained row does.
+    Rows that training never visits keep their initial values, but for weight decay: a table longer than the training length
+    is allowed, and shows what an untrained row does.
 
     Attributes:
       max_length: rows of the table, for positions 0 .. max_length - 1.

@@ -22,6 +22,8 @@ from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_
 from rope_jax.encoders.scaling import FrequencyMap
 from rope_jax.encoders.turns import fixed_point_turns, turned_angle
 
+__all__ = ["Frequencies", "RoPE", "rotary_frequencies", "rotary_tables", "rotate", "rotation_matrix"]
+
 Layout = Literal["half", "interleaved"]
 Arrangement = Literal["chunked", "interleaved"]
 
@@ -193,7 +195,10 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "ha
         raise ValueError(f"cos and sin must have one shape, got {cos.shape} and {sin.shape}")
     if 2 * pairs > width:
         raise ValueError(f"the tables turn {2 * pairs} features, but x has {width} a head; use rotary_dim <= {width}")
-    if cos.ndim > x.ndim - 1 or np.broadcast_shapes(x.shape[:-2], cos.shape[:-1]) != x.shape[:-2]:
+    # leading axes of the tables may be missing or 1; their T is x's
+    batch = (1,) * (x.ndim - 1 - cos.ndim) + cos.shape[:-2]
+    fits = len(batch) == x.ndim - 3 and all(n in (1, m) for n, m in zip(batch, x.shape[:-3], strict=True))
+    if not fits or cos.shape[-2] != x.shape[-3]:
         raise ValueError(f"x {x.shape} must have the axes [..., T, H, D] and the tables {cos.shape} [..., T, R/2] of the same T")
     axis = _pair_axis(layout)
     shape = (2, pairs) if axis == -2 else (pairs, 2)

@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 from rope_jax.encoders.checked import Checked
 
+__all__ = ["NTK", "DynamicLinear", "DynamicNTK", "FrequencyMap", "Linear"]
+
 Array = Any  # numpy float64 on the host, jax float32 when traced
 
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from rope_jax.encoders.base import Dims, Encoder, Positions, Tables
 
+__all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
+
 Order = Literal["interleaved", "concatenated"]
 Spacing = Literal["vaswani", "tensor2tensor"]
 

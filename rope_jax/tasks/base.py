@@ -12,6 +12,8 @@ import jax.numpy as jnp
 
 from rope_jax.encoders.checked import Checked
 
+__all__ = ["BOS", "EOS", "FIRST_SYMBOL", "PAD", "SEP", "Batch", "Task"]
+
 PAD, BOS, SEP, EOS = range(4)
 FIRST_SYMBOL = 4
 

@@ -6,6 +6,8 @@ import jax
 
 from rope_jax.tasks.base import Task
 
+__all__ = ["Copy"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Task):

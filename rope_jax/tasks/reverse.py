@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from rope_jax.tasks.base import Task
 
+__all__ = ["Reverse"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reverse(Task):
