@@ -37,10 +37,10 @@ def latex(rows: list[dict[str, Any]]) -> str:
 def notes(lines: list[Curve]) -> list[str]:
     """How to read the table, as sentences."""
     first = lines[0]
-    seeds = ", ".join(str(seed) for seed in first.seeds)
+    seeds = f"{len(first.seeds)} seed{'s' if len(first.seeds) > 1 else ''} ({', '.join(str(seed) for seed in first.seeds)})"
     found = [
         f"A column is a test length as a multiple of the training length ({first.train_length}), in brackets the symbols of x. "
-        f"A cell is the mean over seeds {seeds}, in brackets the smallest and the largest where they differ in three digits; "
+        f"A cell is the mean over {seeds}, in brackets the smallest and the largest where they differ in three digits; "
         f"{first.examples} test examples a length, the same for every row of a task. L@0.9 is the longest tested length up to "
         "which a seed's exact match stays >= 0.9, from the worst seed to the best; 0 is none."
     ]

@@ -57,7 +57,7 @@ def test_markdown_gives_mean_range_and_length_at():
     assert diverged == ["reverse", "Learned(max_length=64)", "as-trained", "diverged", "diverged", "diverged", "diverged"]
     assert cells(tokens)[2][3:] == ["1.000", "0.950 (0.925-0.975)", "0.688 (0.625-0.750)"]
     assert "† presumes that the length of the answer is known" in tokens
-    assert "seeds 0, 1" in tokens
+    assert "over 2 seeds (0, 1)," in tokens
     assert "512 test examples" in tokens
 
 
