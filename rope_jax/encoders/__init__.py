@@ -6,6 +6,10 @@ one line in the list below.
 
 from rope_jax.encoders.base import *
 from rope_jax.encoders.learned import *
+from rope_jax.encoders.llama3 import *
+from rope_jax.encoders.longrope import *
+from rope_jax.encoders.proportional import *
 from rope_jax.encoders.rotary import *
 from rope_jax.encoders.scaling import *
 from rope_jax.encoders.sinusoidal import *
+from rope_jax.encoders.yarn import *

@@ -20,8 +20,7 @@ class Checked:
             value = getattr(self, field.name)
             if not _fits(value, declared[field.name]):
                 raise ValueError(f"{type(self).__name__} {field.name} must be {_said(declared[field.name])}, got {value!r}")
-            if declared[field.name] is float:
-                object.__setattr__(self, field.name, float(value))
+            object.__setattr__(self, field.name, _coerced(value, declared[field.name]))
 
 
 def _fits(value: Any, declared: Any) -> bool:
@@ -37,6 +36,16 @@ def _fits(value: Any, declared: Any) -> bool:
     if declared in (int, float):
         return isinstance(value, (int, declared)) and not isinstance(value, bool)
     return isinstance(value, declared)
+
+
+def _coerced(value: Any, declared: Any) -> Any:
+    """An int where a float is declared, as that float; a tuple item by item."""
+    origin, arguments = typing.get_origin(declared), typing.get_args(declared)
+    if origin is tuple:
+        return tuple(_coerced(item, arguments[0]) for item in value)
+    if origin in (typing.Union, types.UnionType) and float in arguments and int not in arguments:
+        return value if value is None else float(value)
+    return float(value) if declared is float else value
 
 
 def _said(declared: Any) -> str:

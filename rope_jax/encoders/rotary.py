@@ -87,6 +87,7 @@ def _mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any)
     inv_freq = xp.asarray(inv_freq, np.float64 if host else jnp.float32)
     attention_scale: Any = 1.0
     if scaling is not None:
+        scaling.check(inv_freq.shape[-1])
         inv_freq, attention_scale = scaling.apply(inv_freq, base=base, length=length, xp=xp)
     high = xp.asarray(inv_freq, np.float32)
     low = xp.asarray(inv_freq - high, np.float32) if host else jnp.zeros_like(high)
@@ -296,7 +297,9 @@ class RoPE(Encoder):
         return {}
 
     def check(self, dims: Dims, length: int) -> None:
-        self.rotary_dim(dims.head_dim)
+        pairs = self.rotary_dim(dims.head_dim) // 2
+        if self.scaling is not None:
+            self.scaling.check(pairs)
         if not int(dims.num_heads * self.head_fraction):
             raise ValueError(
                 f"RoPE head_fraction {self.head_fraction} of {dims.num_heads} heads gives no head; use at least "
@@ -304,7 +307,7 @@ class RoPE(Encoder):
             )
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> Frequencies:
-        if not (self.scaling and self.scaling.needs_length):
+        if not self.needs_length:
             length = None
         if self.learn_angles:
             return _mapped(params["inv_freq"], self.base, self.scaling, length)

@@ -26,6 +26,9 @@ class FrequencyMap(Checked):
 
     needs_length: ClassVar[bool] = False
 
+    def check(self, pairs: int) -> None:
+        """Raises ValueError if the map does not fit so many frequencies. Called before tracing."""
+
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         """Maps the default frequencies.
 
@@ -41,14 +44,16 @@ class FrequencyMap(Checked):
         return inv_freq, 1.0
 
 
-def _require_factor(name: str, factor: float) -> None:
+def require_factor(name: str, factor: float) -> None:
+    """Raises ValueError unless the factor of the map called `name` is positive and finite."""
     if not 0 < factor < math.inf:
         raise ValueError(
             f"{name} factor must be positive, got {factor}; 2.0 stretches to twice the trained length, 1.0 changes nothing"
         )
 
 
-def _require_original_length(name: str, original_length: int) -> None:
+def require_original_length(name: str, original_length: int) -> None:
+    """Raises ValueError unless the original_length of the map called `name` is at least 1."""
     if not original_length >= 1:
         raise ValueError(
             f"{name} original_length must be at least 1, got {original_length}; it is the trained length in input positions"
@@ -74,7 +79,7 @@ class Linear(FrequencyMap):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_factor("Linear", self.factor)
+        require_factor("Linear", self.factor)
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         return inv_freq / self.factor, 1.0
@@ -92,7 +97,7 @@ class NTK(FrequencyMap):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_factor("NTK", self.factor)
+        require_factor("NTK", self.factor)
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         return inv_freq * _ntk_powers(inv_freq, xp.asarray(self.factor, inv_freq.dtype), xp), 1.0
@@ -113,12 +118,12 @@ class DynamicLinear(FrequencyMap):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_original_length("DynamicLinear", self.original_length)
+        require_original_length("DynamicLinear", self.original_length)
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         if length is None:
             return inv_freq, 1.0
-        return _rows(inv_freq, length, xp) / (1.0 + _excess(length, self.original_length, xp)), 1.0
+        return rows(inv_freq, length, xp) / (1.0 + _excess(length, self.original_length, xp)), 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +144,14 @@ class DynamicNTK(FrequencyMap):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_factor("DynamicNTK", self.factor)
-        _require_original_length("DynamicNTK", self.original_length)
+        require_factor("DynamicNTK", self.factor)
+        require_original_length("DynamicNTK", self.original_length)
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         if length is None:
             return inv_freq, 1.0
         scale = 1.0 + self.factor * _excess(length, self.original_length, xp)
-        return _rows(inv_freq, length, xp) * _ntk_powers(inv_freq, scale, xp), 1.0
+        return rows(inv_freq, length, xp) * _ntk_powers(inv_freq, scale, xp), 1.0
 
 
 def _excess(length: Array, original_length: int, xp: Any) -> Array:
@@ -154,6 +159,6 @@ def _excess(length: Array, original_length: int, xp: Any) -> Array:
     return xp.maximum(length - original_length, 0.0) / original_length
 
 
-def _rows(inv_freq: Array, length: Array, xp: Any) -> Array:
+def rows(inv_freq: Array, length: Array, xp: Any) -> Array:
     """inv_freq [R/2] with the leading axes of length [..., 1], as ones, so that no rank is promoted silently."""
     return xp.reshape(inv_freq, (1,) * (xp.ndim(length) - 1) + (-1,))

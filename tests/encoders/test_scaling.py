@@ -43,19 +43,39 @@ def whole(frequencies: rj.Frequencies) -> np.ndarray:
 
 def _name(case: dict) -> str:
     rope = case["config"]["rope_parameters"]
-    return f"{rope['rope_type']}-{rope['factor']}-{rope['rope_theta']:g}-{case['head_dim']}-{case['length']}"
+    return f"{rope['rope_type']}-{rope.get('factor')}-{rope['rope_theta']:g}-{case['head_dim']}-{case['length']}"
+
+
+def _map(config: dict) -> rj.FrequencyMap:
+    """The map that a case names, read by hand."""
+    rope = config["rope_parameters"]
+    kind, trained = rope["rope_type"], rope.get("original_max_position_embeddings", config["max_position_embeddings"])
+
+    def given(*names: str) -> dict:
+        return {name: tuple(rope[name]) if isinstance(rope[name], list) else rope[name] for name in names if name in rope}
+
+    if kind == "linear":
+        return rj.Linear(**given("factor"))
+    if kind == "dynamic":
+        return rj.DynamicNTK(original_length=config["max_position_embeddings"], **given("factor"))
+    if kind == "yarn":
+        names = ("factor", "attention_factor", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "truncate")
+        return rj.YaRN(original_length=trained, **given(*names))
+    if kind == "llama3":
+        return rj.Llama3(original_length=trained, **given("factor", "low_freq_factor", "high_freq_factor"))
+    if kind == "longrope":
+        factor = {"factor": config["max_position_embeddings"] / trained} | given("factor")
+        return rj.LongRoPE(original_length=trained, **factor, **given("short_factor", "long_factor", "attention_factor"))
+    return rj.Proportional(fraction=rope["partial_rotary_factor"], **given("factor"))
 
 
 @pytest.mark.parametrize("traced", [False, True], ids=["concrete", "traced"])
 @pytest.mark.parametrize("case", FIXTURE["frequencies"], ids=_name)
 def test_equals_transformers(case: dict, traced: bool) -> None:
     rope = case["config"]["rope_parameters"]
-    scaling = {
-        "default": lambda: None,
-        "linear": lambda: rj.Linear(factor=rope["factor"]),
-        "dynamic": lambda: rj.DynamicNTK(factor=rope["factor"], original_length=case["config"]["max_position_embeddings"]),
-    }[rope["rope_type"]]()
-    rotary_dim = int(case["head_dim"] * rope.get("partial_rotary_factor", 1.0))
+    scaling = _map(case["config"])
+    whole_head = rope["rope_type"] == "proportional"  # there the fraction is of the frequencies, not of the features
+    rotary_dim = int(case["head_dim"] * (1.0 if whole_head else rope.get("partial_rotary_factor", 1.0)))
     length = case["length"]
 
     def run(base: float | jax.Array, length: int | jax.Array | None) -> rj.Frequencies:
@@ -69,7 +89,9 @@ def test_equals_transformers(case: dict, traced: bool) -> None:
 def test_the_fixture_holds_what_the_tests_above_need() -> None:
     kinds = [case["config"]["rope_parameters"]["rope_type"] for case in FIXTURE["frequencies"]]
     assert FIXTURE["source"].startswith("transformers 5.24.0")
-    assert (kinds.count("linear"), kinds.count("dynamic")) == (3, 15)
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "linear": 3, "dynamic": 15, "longrope": 12, "yarn": 8, "llama3": 4, "proportional": 3,
+    }  # fmt: skip
 
 
 # the default

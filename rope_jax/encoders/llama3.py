@@ -1,0 +1,42 @@
+"""The frequency map of Llama 3.1 (Grattafiori et al. 2024, arXiv:2407.21783; as released with the model)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rope_jax.encoders.scaling import Array, FrequencyMap, require_factor, require_original_length
+
+__all__ = ["Llama3"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Llama3(FrequencyMap):
+    """Keeps wavelengths below original_length / high_freq_factor, divides those above original_length / low_freq_factor.
+
+    Between the two it goes over smoothly, in the number of turns within original_length.
+
+    Attributes:
+      factor: what slow frequencies are divided by.
+      original_length: the trained length, in input positions.
+      low_freq_factor, high_freq_factor: the turns within original_length that bound the transition.
+    """
+
+    factor: float
+    original_length: int
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_factor("Llama3", self.factor)
+        require_original_length("Llama3", self.original_length)
+        if not 0 < self.low_freq_factor < self.high_freq_factor < math.inf:
+            raise ValueError(
+                f"Llama3 needs 0 < low_freq_factor < high_freq_factor, got low_freq_factor={self.low_freq_factor} and "
+                f"high_freq_factor={self.high_freq_factor}; the usual ones are 1.0 and 4.0"
+            )
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        turns = self.original_length * inv_freq / (2 * math.pi)
+        kept = xp.clip((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
+        return (1.0 - kept) * inv_freq / self.factor + kept * inv_freq, 1.0

@@ -1,0 +1,76 @@
+"""YaRN: interpolate the slow frequencies, keep the fast ones (Peng et al. 2023, arXiv:2309.00071)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from rope_jax.encoders.base import is_traced
+from rope_jax.encoders.scaling import Array, FrequencyMap, require_factor, require_original_length
+
+__all__ = ["YaRN"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class YaRN(FrequencyMap):
+    """Divides slow frequencies by the factor, keeps fast ones, and ramps between (arXiv:2309.00071, section 3.2).
+
+    A frequency is fast if it makes more than beta_fast turns within original_length, slow if fewer than beta_slow.
+
+    Attributes:
+      factor: target length over trained length.
+      original_length: the trained length, in input positions.
+      attention_factor: attention_scale, if given; else it comes from the factor and the two below (section 3.4).
+      mscale, mscale_all_dim: only both together count (DeepSeek): attention_scale is m(mscale) / m(mscale_all_dim), where
+        m(k) = 0.1 k ln(factor) + 1; without them it is m(1).
+      beta_fast, beta_slow: the turns that bound the ramp.
+      truncate: whether the ramp's ends are rounded outwards to whole pairs.
+    """
+
+    factor: float
+    original_length: int
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_factor("YaRN", self.factor)
+        require_original_length("YaRN", self.original_length)
+        if not 0 < self.beta_slow <= self.beta_fast < math.inf:
+            raise ValueError(
+                f"YaRN needs 0 < beta_slow <= beta_fast, got beta_slow={self.beta_slow} and beta_fast={self.beta_fast}; "
+                "the usual ones are 1.0 and 32.0"
+            )
+        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+            raise ValueError(f"YaRN attention_factor must be positive, got {self.attention_factor}; None computes it")
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        dim = 2 * inv_freq.shape[-1]
+        if not is_traced(base) and not base > 1:
+            raise ValueError(f"YaRN needs a base above 1, got {base}: it counts the turns that a base's frequencies make")
+
+        def pair(turns: float) -> Array:
+            """The (fractional) index of the pair that makes so many turns within original_length (eq. 17)."""
+            return dim * math.log(self.original_length / (2 * math.pi * turns)) / (2 * xp.log(base))
+
+        low, high = pair(self.beta_fast), pair(self.beta_slow)
+        if self.truncate:
+            low, high = xp.floor(low), xp.ceil(high)
+        low, high = xp.maximum(low, 0.0), xp.minimum(high, dim - 1.0)  # dim - 1, not the last pair: as released
+        high = xp.where(high == low, high + 0.001, high)
+        pairs = xp.arange(dim // 2, dtype=inv_freq.dtype)
+        slow = xp.clip((pairs - low) / (high - low), 0.0, 1.0)
+        return inv_freq / self.factor * slow + inv_freq * (1.0 - slow), self._attention_scale()
+
+    def _attention_scale(self) -> float:
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.mscale is not None and self.mscale_all_dim is not None:
+            return self._temperature(self.mscale) / self._temperature(self.mscale_all_dim)
+        return self._temperature(1.0)
+
+    def _temperature(self, k: float) -> float:
+        return 1.0 if self.factor <= 1 else 0.1 * k * math.log(self.factor) + 1.0
