@@ -108,7 +108,7 @@ def test_bfloat16_inputs_have_float32_scores():
 
 
 @pytest.mark.parametrize(
-    "encoder", [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=2048), rj.RoPE()], ids=lambda e: type(e).__name__
+    "encoder", [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=2048), rj.ALiBi(), rj.RoPE()], ids=lambda e: type(e).__name__
 )
 @pytest.mark.parametrize("backward", [False, True])
 def test_memory_grows_with_the_length(encoder, backward):

@@ -20,6 +20,7 @@ ENCODERS = [
     rj.NoPE(),
     rj.Sinusoidal(),
     rj.Learned(max_length=64),
+    rj.ALiBi(),
     rj.RoPE(),
     rj.RoPE(layout="interleaved", rotary_fraction=0.5, head_fraction=0.5, learn_base=True),
     rj.RoPE(scaling=rj.DynamicNTK(original_length=6), learn_angles=True),

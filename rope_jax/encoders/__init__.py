@@ -4,6 +4,7 @@ This package imports jax and numpy alone, so that it can be lifted into any code
 one line in the list below.
 """
 
+from rope_jax.encoders.alibi import *
 from rope_jax.encoders.base import *
 from rope_jax.encoders.learned import *
 from rope_jax.encoders.llama3 import *

@@ -14,7 +14,7 @@ from jax.test_util import check_grads
 
 import rope_jax as rj
 
-FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_rope.json").read_text())
+FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_5_24.json").read_text())
 PROPERTY = settings(deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 BASES = [10_000.0, 500_000.0, 5_000.0]
 
