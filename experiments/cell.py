@@ -3,7 +3,6 @@
 import time
 from typing import Any
 
-import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,7 +11,7 @@ from rope_jax import checkpoint
 from rope_jax.config import Cell
 from rope_jax.evaluate import evaluate
 from rope_jax.runs import CellFolder
-from rope_jax.train import TrainState, fit, init_replicas
+from rope_jax.train import TrainState, fit
 
 
 def display() -> Progress:
@@ -44,16 +43,9 @@ def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str, che
     folder.finish(sorted(rows, key=lambda row: (names.index(row["variant"]), cell.seeds.index(row["seed"]))))
 
 
-def _restored(cell: Cell, folder: CellFolder) -> TrainState | None:
-    if checkpoint.latest_step(folder.checkpoints) is None:
-        return None
-    seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
-    return checkpoint.restore(folder.checkpoints, jax.eval_shape(lambda seeds: init_replicas(seeds, cell=cell), seeds))
-
-
 def _train(cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float) -> TrainState:
     """Trains from the last checkpoint, or from the beginning."""
-    state = _restored(cell, folder)
+    state = checkpoint.load(folder.checkpoints, cell)
     start = 0 if state is None else int(state.step[0])
     folder.start(cell, start)
     bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")

@@ -81,10 +81,10 @@ def _suggestion(error: BaseException) -> str:
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
-    """Turns a ValueError, which is what the user can mend, into one message on stderr and exit 2."""
+def refusing(kind: type[ValueError] = ValueError) -> Iterator[None]:
+    """Turns errors of a kind that the user can mend into one message on stderr and exit 2."""
     try:
         yield
-    except ValueError as error:
+    except kind as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

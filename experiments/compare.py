@@ -29,8 +29,8 @@ class Arguments:
     Attributes:
       config: a Python file that defines experiment().
       out: the folder for the results; made if need be.
-      tasks: keep only these of the config's tasks, such as copy.
-      encoders: keep only these of the config's encoders, such as RoPE.
+      tasks: keep only these of the config's tasks, such as copy; all if not given.
+      encoders: keep only these of the config's encoders, such as RoPE; all if not given.
       seeds: one replica each.
       model: the model's sizes.
       train: training settings.
@@ -46,7 +46,11 @@ class Arguments:
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
-    checkpoint_seconds: float = 120.0
+    checkpoint_seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not self.checkpoint_seconds >= 0:
+            raise ValueError(f"checkpoint_seconds must not be negative, got {self.checkpoint_seconds}; 0 saves every chunk")
 
     def applied(self, experiment: Experiment) -> Experiment:
         """The config's experiment with the values of the command line."""
@@ -87,6 +91,20 @@ def parse(arguments: list[str]) -> tuple[Arguments, Experiment]:
     return given, given.applied(loaded)
 
 
+def hints(experiment: Experiment) -> list[str]:
+    """What is possible, but probably not meant."""
+    found = []
+    for cell in experiment.cells():
+        trained = cell.task.input_length(cell.train.max_length)
+        for variant in cell.method.all_variants:
+            if variant.encoder.original_length not in (None, trained):
+                found.append(
+                    f"note: {variant.name!r} has original_length={variant.encoder.original_length}, but training on "
+                    f"{cell.task.name} goes up to {trained} input positions"
+                )
+    return list(dict.fromkeys(found))
+
+
 def main(arguments: list[str]) -> None:
     """The command; `arguments` as in sys.argv[1:]."""
     if not arguments or arguments[0].startswith("-"):
@@ -97,8 +115,12 @@ def main(arguments: list[str]) -> None:
         with refusing():
             given, experiment = parse(arguments)
             folder = stack.enter_context(runs.open_run(given.out, experiment))
+        for hint in hints(experiment):
+            print(hint, file=sys.stderr)
+        todo = len(folder.unfinished())
         try:
-            run_cells(folder, shlex.join(["python", "-m", "experiments.compare", *arguments]), given.checkpoint_seconds)
+            with refusing(runs.DamagedError):
+                run_cells(folder, shlex.join(["python", "-m", "experiments.compare", *arguments]), given.checkpoint_seconds)
         except KeyboardInterrupt:
             left, cells = len(folder.unfinished()), len(experiment.cells())
             print(
@@ -106,10 +128,11 @@ def main(arguments: list[str]) -> None:
                 file=sys.stderr,
             )
             sys.exit(130)
-        with refusing():
+        with refusing(runs.DamagedError):
             rows = folder.rows()
         write_report(folder.path, rows)
     print(tables.markdown(rows))
+    print(f"{folder.path}: {todo} of {len(experiment.cells())} cells were run now; rows, tables and plot are there")
 
 
 def run_cells(folder: runs.RunFolder, command: str, checkpoint_seconds: float) -> None:

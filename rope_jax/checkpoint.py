@@ -4,10 +4,13 @@ import shutil
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
+from rope_jax.config import Cell
 from rope_jax.devices import replica_sharding
-from rope_jax.train import TrainState
+from rope_jax.runs import DamagedError
+from rope_jax.train import TrainState, init_replicas
 
 
 def save(folder: Path, state: TrainState) -> None:
@@ -27,18 +30,31 @@ def latest_step(folder: Path) -> int | None:
     return max(steps, default=None)
 
 
-def restore(folder: Path, like: TrainState) -> TrainState:
-    """Reads the last whole checkpoint.
+def load(folder: Path, cell: Cell) -> TrainState | None:
+    """Reads the last whole checkpoint of a cell.
 
     Args:
-      folder: as given to `save`; `latest_step` must not be None.
-      like: a state, or its jax.eval_shape, of the same structure.
+      folder: as given to `save`.
+      cell: what was trained.
 
     Returns:
-      The state, its replica axis laid out over the devices there are now.
+      The state, its replica axis laid out over the devices there are now; None if there is no checkpoint.
+
+    Raises:
+      DamagedError: the checkpoint cannot be read.
     """
-    replicas = like.step.shape[0]
+    step = latest_step(folder)
+    if step is None:
+        return None
+    replicas = len(cell.seeds)
     sharding = replica_sharding(replicas)
+    like = jax.eval_shape(lambda: init_replicas(jnp.arange(replicas, dtype=jnp.uint32), cell=cell))
     target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), like)
-    with ocp.StandardCheckpointer() as checkpointer:
-        return checkpointer.restore(folder.resolve() / str(latest_step(folder)), target)
+    path = folder.resolve() / str(step)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            return checkpointer.restore(path, target)
+    except Exception as error:  # Orbax raises errors of many kinds
+        raise DamagedError(
+            f"checkpoint {path} cannot be read ({type(error).__name__}); delete it to train that cell again"
+        ) from error

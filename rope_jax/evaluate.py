@@ -142,6 +142,7 @@ def _row(cell: Cell, variant: Variant, seed: int, length: int, counts: Counts, d
         "variant_options": options(variant.encoder),
         "needs_length": variant.encoder.needs_length,
         "seed": seed,
+        "train_steps": cell.train.steps,
         "train_length": cell.train.max_length,
         "length": length,
         "status": "ok" if ok else "diverged",

@@ -1,16 +1,18 @@
 """Accuracy by length as a figure: rows in, PNG and SVG out, the same bytes on every run. No JAX."""
 
 import io
+import textwrap
 from typing import Any
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from rope_jax.statistics import curves
+from rope_jax.statistics import Curve, curves
 
 # Okabe and Ito's colours, told apart by colour-blind people; yellow is left out, too faint for a line
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -36,14 +38,21 @@ def accuracy_by_length(rows: list[dict[str, Any]], metric: str = "exact_match") 
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
-def _labels(lengths: list[int], train_length: int) -> list[str]:
-    """The lengths as tick labels; those that would run into a label before them, or into the training length's, are left out."""
+def _label(encoder: str, variant: str, needs_length: bool, *, characters: int) -> str:
+    """A line of the legend, on as many lines as it takes."""
+    return textwrap.fill(f"{encoder}, {variant}{' †' if needs_length else ''}", characters, subsequent_indent="    ")
+
+
+def _ticks(lengths: list[int], train_length: int) -> list[str]:
+    """The lengths as tick labels; one that would run into others stands a line lower, or is left out if that is full, too."""
     room = 0.05 * np.log2(lengths[-1] / lengths[0]) if len(lengths) > 1 else 0.0
-    shown = [train_length] if train_length in lengths else []
-    for length in (lengths[0], lengths[-1], *lengths):
-        if all(abs(np.log2(length / other)) >= room for other in shown if other != length):
-            shown.append(length)
-    return [str(length) if length in shown else "" for length in lengths]
+    placed: dict[int, int] = {}
+    for length in (train_length, lengths[0], lengths[-1], *lengths):
+        for line in (0, 1):
+            free = all(abs(np.log2(length / other)) >= room for other, at in placed.items() if at == line)
+            if length in lengths and length not in placed and free:
+                placed[length] = line
+    return ["\n" * placed[length] + str(length) if length in placed else "" for length in lengths]
 
 
 def _style(n: int) -> dict[str, Any]:
@@ -53,7 +62,7 @@ def _style(n: int) -> dict[str, Any]:
         "linestyle": _STYLES[n % len(_STYLES)],
         "marker": _MARKERS[n % len(_MARKERS)],
         "markerfacecolor": "none",
-        "markersize": 5,
+        "markersize": 8 - n % 5,  # so that markers of lines on top of each other are all seen
         "linewidth": 1.4,
     }
 
@@ -62,35 +71,53 @@ def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
     lines = curves(rows, metric)
     tasks = list(dict.fromkeys(line.task for line in lines))
     styles = {name: _style(n) for n, name in enumerate(dict.fromkeys((c.encoder, c.variant, c.needs_length) for c in lines))}
-    figure = Figure(figsize=(1.2 + 4.3 * len(tasks), 4.0 + 0.17 * len(styles)), layout="constrained")
+    width = max(6.5, 1.2 + 4.3 * len(tasks))
+    labels = [_label(*name, characters=int(11 * width)) for name in styles]
+    columns = 2 if 2 * max(map(len, labels)) < 11 * width else 1
+    legend_lines = sum(label.count("\n") + 1 for label in labels) / columns
+    figure = Figure(figsize=(width, 4.1 + 0.19 * legend_lines), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
     for panel, task in zip(panels, tasks, strict=True):
-        for line in (line for line in lines if line.task == task):
-            style = styles[(line.encoder, line.variant, line.needs_length)]
-            if len(line.ok):
-                x = np.asarray(line.lengths)
-                panel.plot(x, line.ok.mean(axis=0), **style)
-                band = (line.ok.min(axis=0), line.ok.max(axis=0))
-                panel.fill_between(x, *band, color=style["color"], alpha=0.15, linewidth=0)
-        lengths = sorted({length for line in lines if line.task == task for length in line.lengths})
-        train_length = next(line.train_length for line in lines if line.task == task)
-        panel.axvline(train_length, color="0.4", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
-        panel.annotate(f"trained up to {train_length}", (train_length, 1.09), ha="right", va="top", fontsize=7, color="0.3")
-        panel.set_xscale("log", base=2)
-        panel.set_xticks(lengths, _labels(lengths, train_length))
-        panel.xaxis.set_minor_locator(NullLocator())
-        panel.set_ylim(-0.04, 1.1)
-        panel.set_xlabel("length (symbols)")
-        panel.set_title(task)
-        panel.grid(axis="y", color="0.9", linewidth=0.6)
+        _fill(panel, [line for line in lines if line.task == task], styles)
     panels[0].set_ylabel({"exact_match": "exact match", "token_accuracy": "token accuracy"}[metric])
     handles = [Line2D([], [], **style) for style in styles.values()]
-    labels = [f"{encoder}, {variant}{' †' if needs_length else ''}" for encoder, variant, needs_length in styles]
     reading = "mean over seeds; band: from the worst seed to the best"
     if any(needs_length for _, _, needs_length in styles):
-        reading += "; † presumes that the length of the answer is known"
+        reading += "\n† presumes that the length of the answer is known"
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=2, frameon=False, handlelength=4, title=reading, title_fontsize=7
+        handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=4, title=reading, title_fontsize=7
     )
     return figure
+
+
+def _fill(panel: Axes, lines: list[Curve], styles: dict[tuple[str, str, bool], dict[str, Any]]) -> None:
+    """Draws one task."""
+    for line in lines:
+        style = styles[(line.encoder, line.variant, line.needs_length)]
+        if len(line.ok):
+            x = np.asarray(line.lengths)
+            panel.plot(x, line.ok.mean(axis=0), **style)
+            band = (line.ok.min(axis=0), line.ok.max(axis=0))
+            panel.fill_between(x, *band, color=style["color"], alpha=0.15, linewidth=0)
+    if not any(len(line.ok) for line in lines):
+        panel.text(0.5, 0.5, "every seed diverged", transform=panel.transAxes, ha="center")
+    lengths = sorted({length for line in lines for length in line.lengths})
+    train_length = lines[0].train_length
+    panel.axvline(train_length, color="0.4", linewidth=1, linestyle=(0, (1, 2)), zorder=1)
+    right = lengths[0] * lengths[-1] > train_length**2  # where there is more room, on an axis of logarithms
+    panel.annotate(
+        f" trained up to {train_length} ",
+        (train_length, 1.09),
+        ha="left" if right else "right",
+        va="top",
+        fontsize=7,
+        color="0.3",
+    )
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(lengths, _ticks(lengths, train_length))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.set_ylim(-0.04, 1.1)
+    panel.set_xlabel("length (symbols)")
+    panel.set_title(lines[0].task)
+    panel.grid(axis="y", color="0.9", linewidth=0.6)

@@ -31,6 +31,10 @@ except ImportError:  # Windows
 Row = dict[str, Any]
 
 
+class DamagedError(ValueError):
+    """A file of an earlier session cannot be read; the message names it and the remedy."""
+
+
 def write_whole(path: Path, data: str | bytes) -> None:
     """Writes a file so that it is there whole or not at all; a file that already says the same is left alone."""
     content = data.encode() if isinstance(data, str) else data
@@ -55,13 +59,13 @@ def to_lines(rows: Iterable[Row]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Reads JSON lines; ValueError that names file and line if one is broken."""
+    """Reads JSON lines; DamagedError that names file and line if one is broken."""
     rows = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number} is not a line of JSON ({error}); delete the file to have it rebuilt") from error
+            raise DamagedError(f"{path}:{number} is not a line of JSON ({error}); delete the file to have it rebuilt") from error
     return rows
 
 

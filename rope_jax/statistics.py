@@ -16,6 +16,7 @@ class Curve:
     Attributes:
       task, encoder, variant: names, with the options that differ from the defaults.
       needs_length: whether the variant presumes that the length of the answer is known.
+      train_steps: optimiser steps.
       train_length: the longest in training, in symbols.
       lengths: those tested, ascending, in symbols.
       seeds: as in the config.
@@ -27,6 +28,7 @@ class Curve:
     encoder: str
     variant: str
     needs_length: bool
+    train_steps: int
     train_length: int
     lengths: tuple[int, ...]
     seeds: tuple[int, ...]
@@ -62,6 +64,7 @@ def _curve(key: tuple[str, str, str], rows: list[dict[str, Any]], metric: Metric
     return Curve(
         *key,
         needs_length=rows[0]["needs_length"],
+        train_steps=rows[0]["train_steps"],
         train_length=rows[0]["train_length"],
         lengths=lengths,
         seeds=seeds,

@@ -40,13 +40,14 @@ def notes(lines: list[Curve]) -> list[str]:
     seeds = f"{len(first.seeds)} seed{'s' if len(first.seeds) > 1 else ''} ({', '.join(str(seed) for seed in first.seeds)})"
     found = [
         f"A column is a test length as a multiple of the training length ({first.train_length}), in brackets the symbols of x. "
-        f"A cell is the mean over {seeds}, in brackets the smallest and the largest where they differ in three digits; "
-        f"{first.examples} test examples a length, the same for every row of a task. L@0.9 is the longest tested length up to "
-        "which a seed's exact match stays >= 0.9, from the worst seed to the best; 0 is none."
+        f"Models were trained for {first.train_steps} steps. A cell is the mean over {seeds}, in brackets the smallest and the "
+        f"largest where they differ in three digits; {first.examples} test examples a length, the same for every row of a task. "
+        "L@0.9 is the longest tested length up to which a seed's exact match stays >= 0.9, from the worst seed to the best; "
+        "0 is none."
     ]
     if any(line.needs_length for line in lines):
         found.append("† presumes that the length of the answer is known beforehand: its frequencies depend on the whole length.")
-    if any(len(line.ok) < len(line.seeds) for line in lines):
+    if any(0 < len(line.ok) < len(line.seeds) for line in lines):
         found.append("“1 of 2” is said where a seed diverged: figures run over the others.")
     return found
 

@@ -18,7 +18,7 @@ LAYERS = {  # what each module of ours may import of ours
     "model": {"attention", "config", "encoders"},
     "train": {"config", "devices", "encoders", "model", "positions", "tasks"},
     "evaluate": {"config", "devices", "encoders", "metrics", "model", "positions", "tasks"},
-    "checkpoint": {"devices", "train"},
+    "checkpoint": {"config", "devices", "runs", "train"},
     "runs": {"config"},
     "statistics": set(),
     "tables": {"statistics"},

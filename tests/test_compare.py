@@ -101,7 +101,10 @@ def test_a_second_run_does_nothing_and_says_the_same(run, ran, capsys):
     main(command)
     assert ran == []
     assert contents(out) == before
-    assert capsys.readouterr().out == before["table.md"].decode() + "\n"
+    printed = capsys.readouterr()
+    assert printed.out.startswith(before["table.md"].decode())
+    assert printed.out.endswith(f"{out}: 0 of 4 cells were run now; rows, tables and plot are there\n")
+    assert printed.err == ""
 
 
 @pytest.mark.parametrize("lost", ["table.md", "table.tex", "accuracy_by_length.svg", "accuracy_by_length.png", "rows.jsonl"])
@@ -165,6 +168,25 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config
     main(command)
     assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [4, 8]
     assert read_rows(out / "rows.jsonl") == whole
+
+
+def test_a_damaged_checkpoint_is_named_with_the_remedy(run, toy, capsys):
+    out, command = run
+    folder = out / "cells" / toy.cells()[0].id
+    (folder / "rows.jsonl").unlink()
+    (folder / "checkpoint" / "8" / "_METADATA").write_text("{")
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert re.search(r"error: checkpoint .*checkpoint/8 cannot be read .*; delete it to train that cell again", said)
+
+
+def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
+    flags = "--train.max-length 2 --train.steps 1 --encoders RoPE --tasks copy --evaluate.lengths 2"
+    main([str(config), "--out", str(tmp_path / "o"), *flags.split()])
+    said = capsys.readouterr().err
+    assert said == "note: 'DynamicNTK' has original_length=8, but training on copy goes up to 6 input positions\n"
 
 
 def test_flags_change_the_experiment(config, tmp_path):
@@ -271,6 +293,7 @@ def test_bad_configs(text, message, tmp_path, capsys):
         (["--evaluate.lengths", "3", "0"], r"evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
         (["--evaluate.lengths", "-3"], r"got -3"),
         (["--evaluate.lengths", "64"], r"Learned\(max_length=128\) has no row for position 129; raise max_length to 130"),
+        (["--checkpoint-seconds", "-5"], r"checkpoint_seconds must not be negative, got -5"),
         (["--seeds", "1", "1"], r"seeds must not name anything twice"),
         (
             ["--encoders", "rope"],

@@ -63,3 +63,33 @@ def test_a_diverged_curve_is_left_out_of_the_panel():
 
     assert len(lines(0.5)) == 1
     assert lines(None) == []
+
+
+def test_nothing_runs_out_of_the_figure():
+    """One panel and long names: every text lies within the picture."""
+    long = "base=500.0, layout='interleaved', rotary_fraction=0.5, head_fraction=0.5, learn_base=True"
+    for train_length in (6, 24):
+        rows = [
+            row(0, length, 0.5, encoder_options=options, needs_length=True, train_length=train_length)
+            for options in ("", long)
+            for length in (6, 7, 12, 24)
+        ]
+        figure = plots._draw(rows, "exact_match")
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()
+        width, height = figure.bbox.size
+        [panel], [legend] = figure.axes, figure.legends
+        for text in (*legend.get_texts(), legend.get_title(), *panel.texts, *panel.get_xticklabels()):
+            box = text.get_window_extent(renderer)
+            assert box.x0 >= 0, text
+            assert box.x1 <= width, text
+            assert box.y0 >= 0, text
+            assert box.y1 <= height, text
+        box = panel.texts[-1].get_window_extent(renderer)
+        assert panel.bbox.x0 <= box.x0
+        assert box.x1 <= panel.bbox.x1
+
+
+def test_tick_labels_keep_clear_of_each_other():
+    assert plots._ticks([6, 12, 13, 14, 15, 18, 24, 48], 12) == ["6", "12", "\n13", "14", "\n15", "18", "24", "48"]
+    assert plots._ticks([5], 12) == ["5"]

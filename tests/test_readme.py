@@ -33,7 +33,7 @@ def test_an_encoder_is_added_by_one_file_and_one_line(tmp_path):
     [block] = [block for block in BLOCKS if "class ClippedRoPE" in block]
     (tmp_path / "rope_jax/encoders/clipped.py").write_text(block)
     [diff] = re.findall(r"^```diff\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-    [line] = diff.splitlines()
+    [line] = [line for line in diff.splitlines() if line.startswith("+")]
     with (tmp_path / "rope_jax/encoders/__init__.py").open("a") as file:
         file.write(line.removeprefix("+") + "\n")
     script = """

@@ -19,6 +19,7 @@ def row(seed, length, exact, **other):
         "variant_options": "",
         "needs_length": False,
         "seed": seed,
+        "train_steps": 2000,
         "train_length": 12,
         "length": length,
         "status": "ok" if exact is not None else "diverged",

@@ -14,6 +14,7 @@ from rope_jax import checkpoint
 from rope_jax.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
 from rope_jax.devices import over_replicas, replica_mesh
 from rope_jax.evaluate import evaluate
+from rope_jax.runs import DamagedError
 from rope_jax.tasks import Copy
 from rope_jax.train import chunk_size, draw_lengths, fit, init_state, optimizer, train_chunk, train_step
 
@@ -52,7 +53,7 @@ def test_resumed_equals_uninterrupted_bit_for_bit(toy_cell, tmp_path, monkeypatc
     assert interrupted.step == 4
     checkpoint.save(tmp_path / "c", interrupted.state)
     assert checkpoint.latest_step(tmp_path / "c") == 4
-    restored = checkpoint.restore(tmp_path / "c", jax.eval_shape(lambda: interrupted.state))
+    restored = checkpoint.load(tmp_path / "c", toy_cell)
     chex.assert_trees_all_equal(last(fit(toy_cell, restored)).state, whole)
 
 
@@ -64,8 +65,11 @@ def test_a_checkpoint_replaces_the_one_before_and_a_broken_write_is_passed_over(
     assert [path.name for path in tmp_path.iterdir()] == ["12"]
     (tmp_path / "16.orbax-checkpoint-tmp").mkdir()
     assert checkpoint.latest_step(tmp_path) == 12
-    chex.assert_trees_all_equal(checkpoint.restore(tmp_path, jax.eval_shape(lambda: later)), later)
-    assert checkpoint.latest_step(tmp_path / "nothing") is None
+    chex.assert_trees_all_equal(checkpoint.load(tmp_path, toy_cell), later)
+    assert checkpoint.load(tmp_path / "nothing", toy_cell) is None
+    (tmp_path / "12" / "_METADATA").write_text("{")
+    with pytest.raises(DamagedError, match=r"checkpoint .*12 cannot be read \(.*\); delete it to train that cell again"):
+        checkpoint.load(tmp_path, toy_cell)
 
 
 def test_lengths_are_uniform_and_the_same_for_all_seeds():

@@ -108,6 +108,11 @@ class Encoder(Checked):
         return frozenset()
 
     @property
+    def original_length(self) -> int | None:
+        """The trained length, in input positions, that the encoding presumes; None if it presumes none."""
+        return None
+
+    @property
     def needs_length(self) -> bool:
         """Whether the encoding reads the current length, and so presumes that the answer's length is known."""
         return False

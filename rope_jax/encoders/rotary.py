@@ -189,9 +189,12 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "ha
       The rotated x, in x's dtype; the arithmetic is float32.
 
     Raises:
-      ValueError: R > D, cos and sin of different shapes or of other shapes than x allows, an unknown layout.
+      ValueError: x is not of a float dtype, R > D, cos and sin of different shapes or of other shapes than x allows, an
+        unknown layout.
     """
     pairs, width = cos.shape[-1], x.shape[-1]
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"rotate turns floats, got {x.dtype}; cast x first")
     if cos.shape != sin.shape:
         raise ValueError(f"cos and sin must have one shape, got {cos.shape} and {sin.shape}")
     if 2 * pairs > width:
@@ -338,3 +341,7 @@ class RoPE(Encoder):
     @property
     def needs_length(self) -> bool:
         return self.scaling is not None and self.scaling.needs_length
+
+    @property
+    def original_length(self) -> int | None:
+        return getattr(self.scaling, "original_length", None)

@@ -44,7 +44,7 @@ def sinusoidal(
       dim: features; odd is allowed and gives one sine more than cosines.
       base: the longest wavelength is about 2 pi base.
       order: "interleaved" (sin, cos, sin, ...), as the paper; "concatenated" (all sines, then all cosines), as tensor2tensor.
-      spacing: "vaswani" base^(-2i/dim), as the paper; "tensor2tensor" base^(-i/(dim/2 - 1)), as that library.
+      spacing: "vaswani" base^(-2i/dim), as the paper; "tensor2tensor" base^(-i/max(dim//2 - 1, 1)), as that library.
 
     Returns:
       float32 [..., T, dim].

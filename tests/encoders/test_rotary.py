@@ -593,3 +593,8 @@ def test_tables_of_another_time_never_stretch_x(rotary_dim: int) -> None:
     # one cached query row against the tables of five positions: broadcasting would answer with five rows
     with pytest.raises((ValueError, TypeError)):
         rj.rotate(jnp.ones((1, 2, 8)), *tables_at(np.arange(5), rotary_dim))
+
+
+def test_integers_are_not_turned() -> None:
+    with pytest.raises(ValueError, match="rotate turns floats, got int32; cast x first"):
+        rj.rotate(jnp.ones((2, 1, 4), jnp.int32), jnp.ones((2, 2)), jnp.ones((2, 2)))
