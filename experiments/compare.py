@@ -9,7 +9,7 @@ already finished in the output folder is not run again.
 import shlex
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import tyro
 
 from experiments.cli import load_experiment, perhaps, refusing
 from rope_jax import devices, plots, runs, tables
-from rope_jax.config import EvaluateConfig, Experiment, ModelConfig, TrainConfig
+from rope_jax.config import Cell, EvaluateConfig, Experiment, ModelConfig, TrainConfig
 
 _USAGE = "usage: python -m experiments.compare CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
 
@@ -42,10 +42,10 @@ class Arguments:
     out: Path
     tasks: tuple[str, ...] = ()
     encoders: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = (0, 1)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    train: TrainConfig = field(default_factory=TrainConfig)
-    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
+    seeds: tuple[int, ...]
+    model: ModelConfig
+    train: TrainConfig
+    evaluate: EvaluateConfig
     checkpoint_seconds: float = 20.0
 
     def __post_init__(self) -> None:
@@ -117,10 +117,10 @@ def main(arguments: list[str]) -> None:
             folder = stack.enter_context(runs.open_run(given.out, experiment))
         for hint in hints(experiment):
             print(hint, file=sys.stderr)
-        todo = len(folder.unfinished())
+        todo = folder.unfinished()
         try:
             with refusing(runs.DamagedError):
-                run_cells(folder, shlex.join(["python", "-m", "experiments.compare", *arguments]), given.checkpoint_seconds)
+                run_cells(folder, todo, shlex.join(["python", "-m", "experiments.compare", *arguments]), given.checkpoint_seconds)
         except KeyboardInterrupt:
             left, cells = len(folder.unfinished()), len(experiment.cells())
             print(
@@ -132,12 +132,11 @@ def main(arguments: list[str]) -> None:
             rows = folder.rows()
         write_report(folder.path, rows)
     print(tables.markdown(rows))
-    print(f"{folder.path}: {todo} of {len(experiment.cells())} cells were run now; rows, tables and plot are there")
+    print(f"{folder.path}: {len(todo)} of {len(experiment.cells())} cells were run now; rows, tables and plot are there")
 
 
-def run_cells(folder: runs.RunFolder, command: str, checkpoint_seconds: float) -> None:
-    """Trains and evaluates the cells that are not finished."""
-    cells = folder.unfinished()
+def run_cells(folder: runs.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float) -> None:
+    """Trains and evaluates cells, one after the other."""
     if not cells:
         return
     # JAX is set up and the training code imported only now: what is wrong with a command was said before, within seconds

@@ -24,11 +24,10 @@ class Attention(nnx.Module):
     """Multi-head causal self-attention without biases in its projections."""
 
     def __init__(self, config: ModelConfig, encoder: Encoder, *, rngs: nnx.Rngs):
-        linear = nnx.Linear
         dtype = jnp.dtype(config.compute_dtype)
         self.encoder, self.num_heads = encoder, config.num_heads
-        self.project = linear(config.width, 3 * config.width, use_bias=False, dtype=dtype, rngs=rngs)
-        self.out = linear(config.width, config.width, use_bias=False, dtype=dtype, rngs=rngs)
+        self.project = nnx.Linear(config.width, 3 * config.width, use_bias=False, dtype=dtype, rngs=rngs)
+        self.out = nnx.Linear(config.width, config.width, use_bias=False, dtype=dtype, rngs=rngs)
 
     def __call__(self, x: jax.Array, positions: Positions, tables: Tables) -> jax.Array:
         heads = self.project(x).reshape(*x.shape[:-1], 3, self.num_heads, -1)

@@ -130,7 +130,7 @@ class RunFolder:
         write_whole(path, json.dumps(run | {"sessions": [*run["sessions"], session]}, indent=1) + "\n")
 
     def rows(self) -> list[Row]:
-        """Those of DIR/rows.jsonl, gathered anew from the cells where the file is missing or says less than they do."""
+        """Gathers the rows of all cells, which must be finished, into DIR/rows.jsonl."""
         gathered = [row for cell in self.experiment.cells() for row in read_rows(self.cell(cell).rows_path)]
         write_whole(self.path / "rows.jsonl", to_lines(gathered))
         return gathered

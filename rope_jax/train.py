@@ -21,7 +21,7 @@ from rope_jax.encoders.base import Params, Positions
 from rope_jax.model import Apply, functional
 from rope_jax.tasks.base import Batch
 
-_LENGTHS_KEY = 20_1706  # lengths are drawn from this key and the step alone, the same for all replicas
+_LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, the same for all replicas
 _INIT, _DATA = 0, 1  # what a seed's key is folded with, by purpose
 
 

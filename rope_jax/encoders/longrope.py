@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rope_jax.encoders.scaling import Array, FrequencyMap, require_factor, require_original_length, rows
+from rope_jax.encoders.scaling import Array, FrequencyMap, aligned, require_factor, require_original_length
 
 __all__ = ["LongRoPE"]
 
@@ -58,5 +58,5 @@ class LongRoPE(FrequencyMap):
             scale = 1.0 if self.factor <= 1 else math.sqrt(1 + math.log(self.factor) / math.log(self.original_length))
         if length is None:
             return inv_freq / short, scale
-        divisor = xp.where(length > self.original_length, rows(long, length, xp), rows(short, length, xp))
-        return rows(inv_freq, length, xp) / divisor, scale
+        divisor = xp.where(length > self.original_length, aligned(long, length, xp), aligned(short, length, xp))
+        return aligned(inv_freq, length, xp) / divisor, scale

@@ -123,7 +123,7 @@ class DynamicLinear(FrequencyMap):
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         if length is None:
             return inv_freq, 1.0
-        return rows(inv_freq, length, xp) / (1.0 + _excess(length, self.original_length, xp)), 1.0
+        return aligned(inv_freq, length, xp) / (1.0 + _excess(length, self.original_length, xp)), 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +151,7 @@ class DynamicNTK(FrequencyMap):
         if length is None:
             return inv_freq, 1.0
         scale = 1.0 + self.factor * _excess(length, self.original_length, xp)
-        return rows(inv_freq, length, xp) * _ntk_powers(inv_freq, scale, xp), 1.0
+        return aligned(inv_freq, length, xp) * _ntk_powers(inv_freq, scale, xp), 1.0
 
 
 def _excess(length: Array, original_length: int, xp: Any) -> Array:
@@ -159,6 +159,6 @@ def _excess(length: Array, original_length: int, xp: Any) -> Array:
     return xp.maximum(length - original_length, 0.0) / original_length
 
 
-def rows(inv_freq: Array, length: Array, xp: Any) -> Array:
+def aligned(inv_freq: Array, length: Array, xp: Any) -> Array:
     """inv_freq [R/2] with the leading axes of length [..., 1], as ones, so that no rank is promoted silently."""
     return xp.reshape(inv_freq, (1,) * (xp.ndim(length) - 1) + (-1,))
