@@ -68,7 +68,8 @@ def _where(path: Path, error: BaseException) -> str:
 def _suggestion(error: BaseException) -> str:
     """The name that a misspelt encoder, task or option of a config may have meant."""
     if isinstance(error, AttributeError) and error.name:
-        return perhaps(error.name, dir(error.obj))
+        named = [name for name in dir(error.obj) if not isinstance(getattr(error.obj, name, None), types.ModuleType)]
+        return perhaps(error.name, named)
     text = str(error)
     known = [name for place in (config, tasks, rj) for name, found in vars(place).items() if isinstance(found, type)]
     if missing := re.search(r"cannot import name '(\w+)'|name '(\w+)' is not defined", text):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rope_jax.encoders.base import Positions
+from rope_jax.encoders.base import Positions, leading
 
 BiasDoor = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
 
@@ -25,18 +25,14 @@ def attend_reference(
     v: jax.Array,
     positions: Positions,
     *,
-    bias: BiasDoor,
-    query_index: jax.Array,
-    key_index: jax.Array,
+    bias: BiasDoor = lambda q, k, positions: None,
 ) -> jax.Array:
-    """Attention of all queries at once; arguments and result as in `attend`, indices given."""
+    """Attention of all queries at once; arguments and result as in `attend`."""
     scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
     added = bias(q, k, positions)
     if added is not None:
         scores = scores + jnp.broadcast_to(added, scores.shape)
-    visible = jnp.expand_dims(key_index, -2) <= jnp.expand_dims(query_index, -1)
-    visible = jnp.expand_dims(visible, -3)
-    visible = jnp.broadcast_to(jnp.reshape(visible, (1,) * (scores.ndim - visible.ndim) + visible.shape), scores.shape)
+    visible = jnp.broadcast_to(leading(jnp.expand_dims(positions.visible(), -3), scores.ndim), scores.shape)
     # the least float, not -inf: a query that sees nothing (padding) then has an average, and finite gradients
     weights = jax.nn.softmax(jnp.where(visible, scores, jnp.finfo(jnp.float32).min), axis=-1)
     out = jnp.einsum("...hts,...shd->...thd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
@@ -50,8 +46,6 @@ def attend(
     positions: Positions,
     *,
     bias: BiasDoor = lambda q, k, positions: None,
-    query_index: jax.Array | None = None,
-    key_index: jax.Array | None = None,
     block_size: int = BLOCK_SIZE,
 ) -> jax.Array:
     """Causal attention in blocks over the queries.
@@ -59,28 +53,26 @@ def attend(
     Args:
       q: [..., Tq, H, D], already rotated.
       k, v: [..., Tk, H, D].
-      positions: handed to `bias`, with its query part cut to the block.
+      positions: where queries and keys stand, and by their order which keys a query sees; handed to `bias` with what it says of
+        the queries cut to the block.
       bias: an encoder's third door: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
-      query_index, key_index: int [..., Tq] and [..., Tk], order in the sequence, 0 .. T - 1 by default: a query sees the keys
-        whose index is not above its own. Order is apart from position, which an encoder may draw at random.
       block_size: queries a block.
 
     Returns:
       [..., Tq, H, D] in q's dtype; scores, bias and softmax are float32.
     """
     length = q.shape[-3]
-    query_index = jnp.arange(length) if query_index is None else query_index
-    key_index = jnp.arange(k.shape[-3]) if key_index is None else key_index
     if length <= block_size:
-        return attend_reference(q, k, v, positions, bias=bias, query_index=query_index, key_index=key_index)
+        return attend_reference(q, k, v, positions, bias=bias)
+    query_order, key_order = positions.orders
+    keys = replace(positions, key=positions.keys, key_order=key_order)
 
     @jax.checkpoint
     def block(args: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        q, query_index, query_positions = args
-        here = replace(positions, query=query_positions, key=positions.keys)
-        return attend_reference(q, k, v, here, bias=bias, query_index=query_index, key_index=key_index)
+        q, query, query_order = args
+        return attend_reference(q, k, v, replace(keys, query=query, query_order=query_order), bias=bias)
 
-    cut = (_cut(q, -3, block_size), _cut(query_index, -1, block_size), _cut(positions.query, -1, block_size))
+    cut = (_cut(q, -3, block_size), _cut(positions.query, -1, block_size), _cut(query_order, -1, block_size))
     return _join(lax.map(block, cut), -3, length)
 
 

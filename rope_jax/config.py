@@ -154,7 +154,7 @@ class Method(Checked):
         super().__post_init__()
         _require_distinct("Method variants", [variant.name for variant in self.all_variants])
         for variant in self.variants:
-            changed = self._changed_by(variant) - self.encoder.variant_fields
+            changed = self.encoder.changed_by(variant.encoder)
             if changed:
                 allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
                 raise ValueError(
@@ -162,12 +162,6 @@ class Method(Checked):
                     f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a Method of "
                     "its own instead"
                 )
-
-    def _changed_by(self, variant: Variant) -> set[str]:
-        if type(variant.encoder) is not type(self.encoder):
-            return {"the class"}
-        names = (field.name for field in dataclasses.fields(self.encoder))
-        return {name for name in names if getattr(variant.encoder, name) != getattr(self.encoder, name)}
 
     @property
     def all_variants(self) -> tuple[Variant, ...]:

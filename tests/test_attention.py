@@ -58,7 +58,6 @@ def test_blocks_equal_the_naive_form(length, block):
 def test_blocks_equal_the_reference_with_batch_axes_and_in_the_gradient():
     q, k, v = inputs(0, 3, 10, 2, 4)
     positions = Positions(query=jnp.stack([jnp.arange(10) * n for n in (1, 2, 5)]))
-    index = jnp.arange(10)
 
     def total(function, **options):
         def value(q, k, v):
@@ -66,7 +65,7 @@ def test_blocks_equal_the_reference_with_batch_axes_and_in_the_gradient():
 
         return jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))(q, k, v)
 
-    whole = total(attend_reference, query_index=index, key_index=index)
+    whole = total(attend_reference)
     for block in (3, 5, 16):
         chex.assert_trees_all_close(total(attend, block_size=block), whole, rtol=2e-5, atol=2e-6)
 
@@ -76,9 +75,7 @@ def test_a_cached_query_sees_its_own_past():
     q, k, v = inputs(1, 8, 2, 4)
     index = np.arange(8)
     full = naive(q, k, v, index, index)
-    got = attend(
-        q[5:6], k, v, Positions(query=jnp.array([5]), key=jnp.arange(8)), query_index=jnp.array([5]), key_index=jnp.arange(8)
-    )
+    got = attend(q[5:6], k, v, Positions(query=jnp.array([5]), key=jnp.arange(8)))  # order: the positions themselves
     np.testing.assert_allclose(got, full[5:6], rtol=2e-5, atol=2e-6)
 
 
@@ -86,13 +83,11 @@ def test_keys_that_no_query_may_see_take_no_part():
     """Left padding: the padded keys come after everything in order. The padded queries see nothing and stay finite."""
     q, k, v = inputs(2, 6, 2, 4)
     never = np.iinfo(np.int32).max
-    key_index = np.array([never, never, 2, 3, 4, 5])
-    query_index = np.array([0, 1, 2, 3, 4, 5])
-    args = {"query_index": jnp.asarray(query_index), "key_index": jnp.asarray(key_index)}
-    got = attend(q, k, v, Positions(query=jnp.arange(6)), **args)
+    positions = Positions(query=jnp.arange(6), key_order=jnp.array([never, never, 2, 3, 4, 5]))
+    got = attend(q, k, v, positions)
     short = np.arange(4)
     np.testing.assert_allclose(got[2:], naive(q[2:], k[2:], v[2:], short, short), rtol=2e-5, atol=2e-6)
-    gradient = jax.grad(lambda q: jnp.sum(attend(q, k, v, Positions(query=jnp.arange(6)), **args)))(q)
+    gradient = jax.grad(lambda q: jnp.sum(attend(q, k, v, positions)))(q)
     assert np.isfinite(np.asarray(got)).all()
     assert np.isfinite(np.asarray(gradient)).all()
 

@@ -44,6 +44,8 @@ OTHER = {
     "order": "concatenated",
     "spacing": "tensor2tensor",
     "min_length": 2,
+    "sections": (4, 4),
+    "arrangement": "axial",
 }
 
 

@@ -13,10 +13,13 @@ differ in nothing else share one compiled program, which is how one trained mode
 Shape legend: B batch, T time, H heads, D head dim, R rotary dim.
 """
 
-from dataclasses import dataclass
+import dataclasses
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from rope_jax.encoders.checked import Checked
 
@@ -42,26 +45,96 @@ class Dims:
     head_dim: int
 
 
-@jax.tree_util.register_dataclass
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["query", "key", "length", "query_order", "key_order"],
+    meta_fields=["axes"],
+)
 @dataclass(frozen=True, kw_only=True)
 class Positions:
     """Where the tokens stand: explicit arrays, never an arange inside an encoder.
 
+    Position is what an encoder reads; order is who comes after whom, and so what a query may see. They differ where positions
+    restart (packing, left padding).
+
     Attributes:
-      query: int or float [..., Tq], the positions of the queries.
-      key: [..., Tk], those of the keys; None means the same as the queries (self-attention without a cache).
+      query: int or float [..., Tq], the positions of the queries; [axes, ..., Tq] with several axes.
+      key: [..., Tk] or [axes, ..., Tk], those of the keys; None means the same as the queries (self-attention without a cache).
       length: int [...], each example's own unpadded number of input positions, the same from prefill to the last decoded
         token; None where it is not known, which dynamic frequency maps read as "the original length".
+      query_order, key_order: int [..., Tq] and [..., Tk]: a query sees the keys whose order is not above its own. By default
+        0 .. T - 1; where `key` is given, the positions themselves.
+      axes: how many axes a position has (row and column: 2); None for the usual one, which has no axis of its own.
     """
 
     query: jax.Array
     key: jax.Array | None = None
     length: jax.Array | int | None = None
+    query_order: jax.Array | None = None
+    key_order: jax.Array | None = None
+    axes: int | None = None
 
     @property
     def keys(self) -> jax.Array:
         """The key positions, [..., Tk]."""
         return self.query if self.key is None else self.key
+
+    @property
+    def orders(self) -> tuple[jax.Array, jax.Array]:
+        """The order of queries and keys, [..., Tq] and [..., Tk], with the defaults filled in."""
+        query, key = self.query_order, self.key_order
+        if self.key is None:
+            query = jnp.arange(self.query.shape[-1]) if query is None else query
+            return query, query if key is None else key
+        if self.axes is not None and (query is None or key is None):
+            raise ValueError(
+                f"positions of {self.axes} axes say nothing of order; give query_order and key_order where keys are given apart"
+            )
+        return self.query if query is None else query, self.key if key is None else key
+
+    def visible(self) -> jax.Array:
+        """bool [..., Tq, Tk]: which keys a query may see."""
+        query, key = self.orders
+        query, key = jnp.expand_dims(query, -1), jnp.expand_dims(key, -2)
+        rank = max(query.ndim, key.ndim)
+        return leading(key, rank) <= leading(query, rank)
+
+    def along(self, axis: int | None, reader: str) -> "Positions":
+        """These positions on one axis; tokens of a plain text stand at the same place on every axis.
+
+        Args:
+          axis: which; None if the encoder reads positions of one axis only.
+          reader: the encoder's name, for the message.
+
+        Raises:
+          ValueError: the positions have several axes and `axis` names none of them.
+        """
+        if self.axes is None:
+            return self
+        if axis is None or not 0 <= axis < self.axes:
+            raise ValueError(
+                f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {self.axes}; choose "
+                "one of them, or use an encoder that reads several, such as RoPE(sections=...)"
+            )
+        key = None if self.key is None else self.key[axis]
+        return replace(self, query=self.query[axis], key=key, axes=None)
+
+
+def leading(x: jax.Array, rank: int) -> jax.Array:
+    """x with ones put in front up to `rank` axes."""
+    return jnp.reshape(x, (1,) * (rank - x.ndim) + x.shape)
+
+
+def distances(positions: Positions) -> jax.Array:
+    """float32 [..., Tq, Tk]: query position minus key position, subtracted before the cast so that none is rounded."""
+    query, key = jnp.expand_dims(positions.query, -1), jnp.expand_dims(positions.keys, -2)
+    rank = max(query.ndim, key.ndim)
+    return (leading(query, rank) - leading(key, rank)).astype(jnp.float32)
+
+
+def per_head(x: jax.Array, rank: int) -> jax.Array:
+    """x, [H], as [1, ..., H, 1, 1] of `rank` axes: beside a bias [..., H, Tq, Tk]."""
+    return jnp.reshape(x, (1,) * (rank - 3) + (-1, 1, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +179,13 @@ class Encoder(Checked):
     def variant_fields(self) -> frozenset[str]:
         """The options that act through `prepare` alone, so that they may change on a trained model."""
         return frozenset()
+
+    def changed_by(self, variant: "Encoder") -> set[str]:
+        """What makes `variant` more than another way to run this trained encoder: options outside `variant_fields`."""
+        if type(variant) is not type(self):
+            return {"the class"}
+        names = (field.name for field in dataclasses.fields(self))
+        return {name for name in names if getattr(variant, name) != getattr(self, name)} - self.variant_fields
 
     @property
     def original_length(self) -> int | None:

@@ -1,4 +1,4 @@
-"""Rotary position embedding: the pure functions and the encoder (Su et al. 2021, arXiv:2104.09864).
+"""Rotary position embedding, the pure functions; the encoder is in `rope` (Su et al. 2021, arXiv:2104.09864).
 
 How the functions follow each other::
 
@@ -10,7 +10,6 @@ A loop over layers shares the tables.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -18,14 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced
+from rope_jax.encoders.base import is_traced, leading
 from rope_jax.encoders.scaling import FrequencyMap
 from rope_jax.encoders.turns import fixed_point_turns, turned_angle
 
-__all__ = ["Frequencies", "RoPE", "rotary_frequencies", "rotary_tables", "rotate", "rotation_matrix"]
+__all__ = ["Frequencies", "rotary_frequencies", "rotary_tables", "rotate", "rotation_matrix"]
 
 Layout = Literal["half", "interleaved"]
-Arrangement = Literal["chunked", "interleaved"]
+Arrangement = Literal["chunked", "interleaved", "axial"]
 
 
 class Frequencies(NamedTuple):
@@ -69,14 +68,14 @@ def rotary_frequencies(
     exponents = -2.0 * np.arange(rotary_dim // 2, dtype=np.float64) / rotary_dim
     if is_traced(base):
         base = jnp.asarray(base, jnp.float32)
-        return _mapped(jnp.exp(jnp.log(base) * jnp.asarray(exponents, jnp.float32)), base, scaling, length)
+        return mapped(jnp.exp(jnp.log(base) * jnp.asarray(exponents, jnp.float32)), base, scaling, length)
     base = float(base)
     if not 0 < base < math.inf:
         raise ValueError(f"RoPE base must be positive, got {base}; the usual value is 10000.0")
-    return _mapped(base**exponents, base, scaling, length)
+    return mapped(base**exponents, base, scaling, length)
 
 
-def _mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any) -> Frequencies:
+def mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any) -> Frequencies:
     """Applies the map: on the host in float64 for a numpy inv_freq and a concrete length, else in float32."""
     host = isinstance(inv_freq, np.ndarray) and not is_traced(length)
     xp = np if host else jnp
@@ -111,7 +110,8 @@ def rotary_tables(
       positions: [..., T], any integer or float dtype; with `sections`, [axes, ..., T].
       sections: how many of the R/2 pairs each chunk has; they sum to R/2. None: one axis of positions.
       arrangement: "chunked" (Qwen2-VL): chunk j of the pairs reads axis j mod axes, TT HHH WWW; "interleaved" (Qwen3-VL): all
-        pairs read axis 0, save that axis a > 0 takes pairs a, a + axes, a + 2 axes, ..., sections[a] of them.
+        pairs read axis 0, save that axis a > 0 takes pairs a, a + axes, a + 2 axes, ..., sections[a] of them; "axial" (images):
+        chunks of equal size, RR CC, and each has the whole range of frequencies, every axes-th of them.
       exact: reduce the angle in whole turns with integer arithmetic: error <= 1e-6 up to position 1e7, where the float32
         product has lost everything (see `turns`).
 
@@ -126,13 +126,14 @@ def rotary_tables(
     if sections is None:
         spread = jnp.expand_dims(positions, -1)
     else:
-        axes = _axis_of_pair(sections, arrangement, positions.shape[0], inv_freq.shape[-1])
-        spread = jnp.moveaxis(jnp.take(positions, axes, axis=0), 0, -1)
+        axis_of_pair, source = arranged(sections, arrangement, positions.shape[0], inv_freq.shape[-1])
+        spread = jnp.moveaxis(jnp.take(positions, axis_of_pair, axis=0), 0, -1)
+        inv_freq, low = inv_freq[..., source], low[..., source]
     rank = max(spread.ndim, inv_freq.ndim + 1)
-    spread = _leading(spread, rank)
+    spread = leading(spread, rank)
 
     def per_pair(x: jax.Array) -> jax.Array:
-        return _leading(jnp.expand_dims(x, -2), rank)
+        return leading(jnp.expand_dims(x, -2), rank)
 
     angles = spread.astype(jnp.float32) * per_pair(inv_freq)
     if exact:
@@ -140,29 +141,29 @@ def rotary_tables(
         # integers have no derivative: the value is the reduced angle's, the derivative the product's
         reduced = turned_angle(spread, turns, per_pair(inv_freq))
         angles = lax.stop_gradient(reduced) + (angles - lax.stop_gradient(angles))
-    scale = _leading(jnp.expand_dims(attention_scale, (-2, -1)), rank)
+    scale = leading(jnp.expand_dims(attention_scale, (-2, -1)), rank)
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
 
 
-def _leading(x: jax.Array, rank: int) -> jax.Array:
-    """x with ones put in front up to `rank` axes."""
-    return jnp.reshape(x, (1,) * (rank - x.ndim) + x.shape)
-
-
-def _axis_of_pair(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int) -> np.ndarray:
-    """int [R/2]: which axis of the positions each pair reads."""
+def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which axis of the positions each pair reads, and which frequency it turns with; both int [R/2]."""
     if any(size < 0 for size in sections) or sum(sections) != pairs:
         raise ValueError(
             f"sections={tuple(sections)} must not be negative and must sum to the {pairs} rotated pairs, got {sum(sections)}"
         )
+    own = np.arange(pairs)
     if arrangement == "chunked":
         if len(sections) < axes:
             raise ValueError(f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes")
-        return np.repeat(np.arange(len(sections)) % axes, sections)
-    if arrangement != "interleaved":
-        raise ValueError(f"arrangement must be 'chunked' or 'interleaved', got {arrangement!r}")
+        return np.repeat(np.arange(len(sections)) % axes, sections), own
+    if arrangement not in ("interleaved", "axial"):
+        raise ValueError(f"arrangement must be 'chunked', 'interleaved' or 'axial', got {arrangement!r}")
     if len(sections) != axes:
-        raise ValueError(f"interleaved sections={tuple(sections)} need one axis of positions each, got {axes} axes")
+        raise ValueError(f"{arrangement} sections={tuple(sections)} need one axis of positions each, got {axes} axes")
+    if arrangement == "axial":
+        if len(set(sections)) > 1:
+            raise ValueError(f"axial sections={tuple(sections)} must be equal: every axis has the same frequencies")
+        return np.repeat(np.arange(axes), sections), np.tile(own[::axes], axes)
     chosen = np.zeros(pairs, int)
     for axis in range(1, axes):
         taken = axis + axes * np.arange(sections[axis])
@@ -172,7 +173,7 @@ def _axis_of_pair(sections: tuple[int, ...], arrangement: str, axes: int, pairs:
                 f"give it at most {len(range(axis, pairs, axes))} pairs"
             )
         chosen[taken] = axis
-    return chosen
+    return chosen, own
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "half", inverse: bool = False) -> jax.Array:
@@ -208,8 +209,8 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "ha
     shape = (2, pairs) if axis == -2 else (pairs, 2)
     turned = x[..., : 2 * pairs].astype(jnp.float32).reshape(*x.shape[:-1], *shape)
     first, second = (lax.index_in_dim(turned, i, axis, keepdims=False) for i in (0, 1))
-    cos = _leading(jnp.expand_dims(cos, -2), x.ndim)
-    sin = _leading(jnp.expand_dims(-sin if inverse else sin, -2), x.ndim)
+    cos = leading(jnp.expand_dims(cos, -2), x.ndim)
+    sin = leading(jnp.expand_dims(-sin if inverse else sin, -2), x.ndim)
     # stacking views of one axis of two is what keeps this at the speed of memory; joining two halves costs twice as much
     out = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
     out = out.reshape(*out.shape[:-2], 2 * pairs).astype(x.dtype)
@@ -244,104 +245,3 @@ def rotation_matrix(position: float | jax.Array, frequencies: Frequencies, *, la
     matrix = jnp.zeros((2 * pairs, 2 * pairs), jnp.float32)
     matrix = matrix.at[first, first].set(cos).at[second, second].set(cos)
     return matrix.at[first, second].set(-sin).at[second, first].set(sin)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RoPE(Encoder):
-    """Turns queries and keys so that their score depends on content and relative position only (arXiv:2104.09864).
-
-    Attributes:
-      base: the longest wavelength is about 2 pi base.
-      layout: as in `rotate`.
-      rotary_fraction: the part of each head's features that is turned, int(head_dim * rotary_fraction) (0.25 in GPT-NeoX).
-      head_fraction: the part of the heads that is turned, int(num_heads * head_fraction); the others see no position.
-      scaling: a frequency map, such as NTK(factor=2.0).
-      learn_base: the base is one learned scalar for all layers, stored as its logarithm and starting at `base`.
-      learn_angles: all R/2 frequencies are learned, starting at those of `base`.
-    """
-
-    base: float = 10_000.0
-    layout: Layout = "half"
-    rotary_fraction: float = 1.0
-    head_fraction: float = 1.0
-    scaling: FrequencyMap | None = None
-    learn_base: bool = False
-    learn_angles: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.base < math.inf:
-            raise ValueError(f"RoPE base must be positive, got {self.base}; the usual value is 10000.0")
-        for name in ("rotary_fraction", "head_fraction"):
-            if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"RoPE {name} must be above 0 and at most 1, got {getattr(self, name)}")
-        if self.learn_base and self.learn_angles:
-            raise ValueError("RoPE cannot learn both the base and the angles that come from it; choose one")
-
-    def rotary_dim(self, head_dim: int) -> int:
-        """How many of head_dim features are turned; ValueError if that is odd or none."""
-        rotary_dim = int(head_dim * self.rotary_fraction)
-        if rotary_dim < 2 or rotary_dim % 2:
-            raise ValueError(
-                f"RoPE turns features in pairs, but int(head_dim {head_dim} * rotary_fraction {self.rotary_fraction}) = "
-                f"{rotary_dim}; choose them so that this is even and at least 2"
-            )
-        return rotary_dim
-
-    def frequencies(self, head_dim: int, *, length: int | jax.Array | None = None) -> Frequencies:
-        """Those of the untrained encoder, for heads of head_dim features; `length` as in `rotary_frequencies`."""
-        return rotary_frequencies(self.rotary_dim(head_dim), base=self.base, scaling=self.scaling, length=length)
-
-    def init(self, key: jax.Array, dims: Dims) -> Params:
-        if self.learn_base:
-            return {"log_base": jnp.log(jnp.asarray(self.base, jnp.float32))}
-        if self.learn_angles:
-            return {"inv_freq": rotary_frequencies(self.rotary_dim(dims.head_dim), base=self.base).inv_freq}
-        return {}
-
-    def check(self, dims: Dims, length: int) -> None:
-        pairs = self.rotary_dim(dims.head_dim) // 2
-        if self.scaling is not None:
-            self.scaling.check(pairs)
-        if not int(dims.num_heads * self.head_fraction):
-            raise ValueError(
-                f"RoPE head_fraction {self.head_fraction} of {dims.num_heads} heads gives no head; use at least "
-                f"{math.ceil(1000 / dims.num_heads) / 1000:.3g}"
-            )
-
-    def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> Frequencies:
-        if not self.needs_length:
-            length = None
-        if self.learn_angles:
-            return _mapped(params["inv_freq"], self.base, self.scaling, length)
-        if self.learn_base:
-            rotary_dim = self.rotary_dim(dims.head_dim)
-            base = jnp.exp(params["log_base"])
-            return rotary_frequencies(rotary_dim, base=base, scaling=self.scaling, length=length)
-        return self.frequencies(dims.head_dim, length=length)
-
-    def tables(self, prepared: Frequencies, positions: Positions) -> Tables:
-        query = rotary_tables(prepared, positions.query)
-        return {"query": query, "key": query if positions.key is None else rotary_tables(prepared, positions.key)}
-
-    def rotate(self, tables: Tables, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return self._turn(q, *tables["query"]), self._turn(k, *tables["key"])
-
-    def _turn(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-        turned = int(x.shape[-2] * self.head_fraction)
-        if turned == x.shape[-2]:
-            return rotate(x, cos, sin, layout=self.layout)
-        return jnp.concatenate([rotate(x[..., :turned, :], cos, sin, layout=self.layout), x[..., turned:, :]], axis=-2)
-
-    @property
-    def variant_fields(self) -> frozenset[str]:
-        learned = self.learn_base or self.learn_angles
-        return frozenset({"scaling"} if learned else {"scaling", "base"})
-
-    @property
-    def needs_length(self) -> bool:
-        return self.scaling is not None and self.scaling.needs_length
-
-    @property
-    def original_length(self) -> int | None:
-        return getattr(self.scaling, "original_length", None)

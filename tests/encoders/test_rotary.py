@@ -401,7 +401,7 @@ def test_equal_axes_are_one_axis() -> None:
         ((4, 4), "interleaved", r"interleaved sections=\(4, 4\) need one axis of positions each, got 3 axes"),
         ((2, 2, 4), "interleaved", r"axis 2 would take pair 11 of 8; give it at most 2 pairs"),
         ((2, 4, 2), "interleaved", r"axis 1 would take pair 10 of 8; give it at most 3 pairs"),
-        ((2, 3, 3), "woven", r"arrangement must be 'chunked' or 'interleaved', got 'woven'"),
+        ((2, 3, 3), "woven", r"arrangement must be 'chunked', 'interleaved' or 'axial', got 'woven'"),
     ],
 )
 def test_sections_that_do_not_fit_are_errors(sections: tuple[int, ...], arrangement: str, message: str) -> None:
