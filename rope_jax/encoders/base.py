@@ -125,18 +125,6 @@ def leading(x: jax.Array, rank: int) -> jax.Array:
     return jnp.reshape(x, (1,) * (rank - x.ndim) + x.shape)
 
 
-def distances(positions: Positions) -> jax.Array:
-    """float32 [..., Tq, Tk]: query position minus key position, subtracted before the cast so that none is rounded."""
-    query, key = jnp.expand_dims(positions.query, -1), jnp.expand_dims(positions.keys, -2)
-    rank = max(query.ndim, key.ndim)
-    return (leading(query, rank) - leading(key, rank)).astype(jnp.float32)
-
-
-def per_head(x: jax.Array, rank: int) -> jax.Array:
-    """x, [H], as [1, ..., H, 1, 1] of `rank` axes: beside a bias [..., H, Tq, Tk]."""
-    return jnp.reshape(x, (1,) * (rank - 3) + (-1, 1, 1))
-
-
 @dataclass(frozen=True, kw_only=True)
 class Encoder(Checked):
     """Base of all position encodings; on its own the identity.
@@ -188,7 +176,7 @@ class Encoder(Checked):
         return {name for name in names if getattr(variant, name) != getattr(self, name)} - self.variant_fields
 
     @property
-    def original_length(self) -> int | None:
+    def presumed_length(self) -> int | None:
         """The trained length, in input positions, that the encoding presumes; None if it presumes none."""
         return None
 
@@ -200,7 +188,16 @@ class Encoder(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class NoPE(Encoder):
-    """No position encoding: order is seen through the causal mask alone (Kazemnejad et al. 2023, arXiv:2305.19466)."""
+    """No position encoding: order is seen through the causal mask alone (Kazemnejad et al. 2023, arXiv:2305.19466).
+
+    Formula: none
+    Extrapolates: yes in form, there is nothing to run out of
+    Knows: nothing
+
+    Example:
+      >>> rj.NoPE().bias({}, q, k, positions) is None
+      True
+    """
 
 
 def is_traced(*values: Any) -> bool:

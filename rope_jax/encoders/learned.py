@@ -18,6 +18,14 @@ class Learned(Encoder):
     Rows that training never visits keep their initial values, but for weight decay: a table longer than the training length
     is allowed, and shows what an untrained row does.
 
+    Formula: x + table[p], table learned
+    Extrapolates: no, there is no row past max_length
+    Knows: nothing
+
+    Example:
+      >>> rj.Learned(max_length=8).init(jax.random.key(0), dims)["table"].shape
+      (8, 16)
+
     Attributes:
       max_length: rows of the table, for positions 0 .. max_length - 1.
       init_scale: standard deviation of the initial rows (0.02, as BERT and GPT-2).

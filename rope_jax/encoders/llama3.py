@@ -15,6 +15,14 @@ class Llama3(FrequencyMap):
 
     Between the two it goes over smoothly, in the number of turns within original_length.
 
+    Formula: theta_i, w = 2 pi / theta_i, if w < L0 / high; theta_i / factor if w > L0 / low; between, a mean linear in L0 / w
+    Extrapolates: to about factor times the trained length
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.Llama3(factor=4.0, original_length=64)).inv_freq
+      Array([1.    , 0.0025], dtype=float32)
+
     Attributes:
       factor: what slow frequencies are divided by.
       original_length: the trained length, in input positions.

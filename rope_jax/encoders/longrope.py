@@ -16,6 +16,15 @@ class LongRoPE(FrequencyMap):
     The source is Ding et al. 2024, arXiv:2402.13753, section 3.2. Presumes that the length of the answer is known: see
     `Positions.length`.
 
+    Formula: theta_i / long_factor_i if L > original_length, else theta_i / short_factor_i
+    Extrapolates: as far as the lists were searched for
+    Knows: on which side of original_length the current length is, and so something of the answer's
+
+    Example:
+      >>> longrope = rj.LongRoPE(short_factor=(1.0, 1.0), long_factor=(1.0, 4.0), original_length=8, factor=4.0)
+      >>> rj.rotary_frequencies(4, scaling=longrope, length=9).inv_freq
+      Array([1.    , 0.0025], dtype=float32)
+
     Attributes:
       short_factor, long_factor: positive numbers, one a pair of the rotary dim.
       original_length: the trained length, in input positions.

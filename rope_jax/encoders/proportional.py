@@ -14,6 +14,14 @@ class Proportional(FrequencyMap):
 
     Unlike RoPE(rotary_fraction=...), which squeezes all frequencies into fewer features, it leaves the kept ones as they are.
 
+    Formula: theta_i / factor for i < int(fraction * R // 2), else 0
+    Extrapolates: yes in form; pairs that do not turn see no position
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.Proportional(fraction=0.5)).inv_freq
+      Array([1., 0.], dtype=float32)
+
     Attributes:
       fraction: the part of the frequencies that is kept; 0 turns nothing, 1 is RoPE.
       factor: what the kept frequencies are divided by.

@@ -17,6 +17,15 @@ __all__ = ["RoPE"]
 class RoPE(Encoder):
     """Turns queries and keys so that their score depends on content and relative position only (arXiv:2104.09864).
 
+    Formula: pair i of q_m and k_n turned by m theta_i and n theta_i, theta_i = base^(-2i/R)
+    Extrapolates: yes in form; turns of slow pairs beyond training are unseen, which frequency maps address
+    Knows: nothing
+
+    Example:
+      >>> cos, sin = rj.rotary_tables(rj.RoPE().frequencies(8), jnp.arange(3))
+      >>> rj.rotate(q, cos, sin).shape
+      (3, 2, 8)
+
     Attributes:
       base: the longest wavelength is about 2 pi base.
       layout: as in `rotate`.
@@ -125,5 +134,5 @@ class RoPE(Encoder):
         return self.scaling is not None and self.scaling.needs_length
 
     @property
-    def original_length(self) -> int | None:
+    def presumed_length(self) -> int | None:
         return getattr(self.scaling, "original_length", None)

@@ -71,6 +71,14 @@ def _ntk_powers(inv_freq: Array, factor: Array, xp: Any) -> Array:
 class Linear(FrequencyMap):
     """Position interpolation: every frequency divided by the factor (Chen et al. 2023, arXiv:2306.15595, eq. 4).
 
+    Formula: theta_i / factor
+    Extrapolates: to factor times the trained length, positions between the trained ones
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.Linear(factor=4.0)).inv_freq
+      Array([0.25  , 0.0025], dtype=float32)
+
     Attributes:
       factor: target length over trained length.
     """
@@ -88,6 +96,14 @@ class Linear(FrequencyMap):
 @dataclass(frozen=True, kw_only=True)
 class NTK(FrequencyMap):
     """NTK-aware scaling: base * factor^(d/(d-2)): high frequencies stay, low ones stretch (arXiv:2309.00071, section 3.1).
+
+    Formula: theta_i of base factor^(R/(R-2)): theta_i factor^(-2i/(R-2))
+    Extrapolates: to about factor times the trained length, the slowest pair as trained
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.NTK(factor=4.0)).inv_freq
+      Array([1.    , 0.0025], dtype=float32)
 
     Attributes:
       factor: target length over trained length.
@@ -108,6 +124,14 @@ class DynamicLinear(FrequencyMap):
     """Position interpolation by the current length: divided by max(length, original_length) / original_length.
 
     Presumes that the length of the answer is known: see `Positions.length`.
+
+    Formula: theta_i / (max(L, original_length) / original_length)
+    Extrapolates: to any length, positions between the trained ones
+    Knows: the current length, and so that of the answer
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.DynamicLinear(original_length=8), length=32).inv_freq
+      Array([0.25  , 0.0025], dtype=float32)
 
     Attributes:
       original_length: the trained length, in input positions (2n + 2 for copy and reversal of n symbols).
@@ -132,6 +156,14 @@ class DynamicNTK(FrequencyMap):
 
     The source is arXiv:2309.00071, section 3.3. Exactly the default up to and including original_length. Presumes that the
     length of the answer is known: see `Positions.length`.
+
+    Formula: theta_i of base (factor L'/L0 - (factor - 1))^(R/(R-2)), L' = max(L, L0)
+    Extrapolates: to any length, the slowest pair as trained
+    Knows: the current length, and so that of the answer
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.DynamicNTK(original_length=8), length=32).inv_freq
+      Array([1.    , 0.0025], dtype=float32)
 
     Attributes:
       factor: 1.0 makes the scale L / L0.

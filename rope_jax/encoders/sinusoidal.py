@@ -15,7 +15,7 @@ Order = Literal["interleaved", "concatenated"]
 Spacing = Literal["vaswani", "tensor2tensor"]
 
 
-def _inverse_wavelengths(dim: int, base: float, spacing: Spacing) -> np.ndarray:
+def inverse_wavelengths(dim: int, base: float, spacing: Spacing) -> np.ndarray:
     """float64 [ceil(dim / 2)]: the angular frequency of each sine, computed on the host."""
     if dim < 1:
         raise ValueError(f"sinusoidal dim must be at least 1, got {dim}")
@@ -52,7 +52,7 @@ def sinusoidal(
     Raises:
       ValueError: dim < 1, base <= 0, or an unknown order or spacing.
     """
-    inverse = jnp.asarray(_inverse_wavelengths(dim, base, spacing), jnp.float32)
+    inverse = jnp.asarray(inverse_wavelengths(dim, base, spacing), jnp.float32)
     angles = jnp.expand_dims(jnp.asarray(positions, jnp.float32), -1) * jnp.reshape(inverse, (1,) * jnp.ndim(positions) + (-1,))
     sin, cos = jnp.sin(angles), jnp.cos(angles)
     if order == "concatenated":
@@ -78,7 +78,7 @@ def sinusoidal_shift(offset: float, dim: int, *, base: float = 10_000.0) -> jax.
     """
     if dim % 2:
         raise ValueError(f"sinusoidal_shift needs an even dim, got {dim}: the last sine of an odd one has no cosine")
-    angles = jnp.asarray(offset, jnp.float32) * jnp.asarray(_inverse_wavelengths(dim, base, "vaswani"), jnp.float32)
+    angles = jnp.asarray(offset, jnp.float32) * jnp.asarray(inverse_wavelengths(dim, base, "vaswani"), jnp.float32)
     sines, cosines = 2 * np.arange(dim // 2), 2 * np.arange(dim // 2) + 1
     shift = jnp.zeros((dim, dim), jnp.float32)
     shift = shift.at[sines, sines].set(jnp.cos(angles)).at[sines, cosines].set(jnp.sin(angles))
@@ -89,6 +89,14 @@ def sinusoidal_shift(offset: float, dim: int, *, base: float = 10_000.0) -> jax.
 class Sinusoidal(Encoder):
     """Adds fixed sines and cosines of the position to the embeddings (arXiv:1706.03762, section 3.5).
 
+    Formula: x + PE(p), PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos(p / base^(2i/width))
+    Extrapolates: yes in form; sums of features and unseen angles are new to the model
+    Knows: nothing
+
+    Example:
+      >>> rj.sinusoidal(jnp.array([1]), 4).round(4)
+      Array([[0.8415, 0.5403, 0.01  , 1.    ]], dtype=float32)
+
     Attributes:
       base, order, spacing: as in `sinusoidal`.
     """
@@ -98,7 +106,7 @@ class Sinusoidal(Encoder):
     spacing: Spacing = "vaswani"
 
     def check(self, dims: Dims, length: int) -> None:
-        _inverse_wavelengths(dims.width, self.base, self.spacing)
+        inverse_wavelengths(dims.width, self.base, self.spacing)
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         added = sinusoidal(positions.query, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)

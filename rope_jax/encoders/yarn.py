@@ -7,7 +7,15 @@ from typing import Any
 from rope_jax.encoders.base import is_traced
 from rope_jax.encoders.scaling import Array, FrequencyMap, require_factor, require_original_length
 
-__all__ = ["YaRN"]
+__all__ = ["YaRN", "yarn_temperature"]
+
+
+def yarn_temperature(factor: float, k: float = 1.0) -> float:
+    """m(factor, k) = 0.1 k ln(factor) + 1, or 1 where factor <= 1 (arXiv:2309.00071, section 3.4; k as in DeepSeek's code).
+
+    YaRN multiplies cos and sin, so q and k, by m(factor, 1); DeepSeek-V3 its logits by m(factor, mscale_all_dim)^2.
+    """
+    return 1.0 if factor <= 1 else 0.1 * k * math.log(factor) + 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,6 +23,14 @@ class YaRN(FrequencyMap):
     """Divides slow frequencies by the factor, keeps fast ones, and ramps between (arXiv:2309.00071, section 3.2).
 
     A frequency is fast if it makes more than beta_fast turns within original_length, slow if fewer than beta_slow.
+
+    Formula: theta_i / factor ramp_i + theta_i (1 - ramp_i), ramp from 0 (fast) to 1 (slow); cos and sin times 0.1 ln(factor) + 1
+    Extrapolates: to about factor times the trained length
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.YaRN(factor=4.0, original_length=64)).attention_scale.round(4)
+      Array(1.1386, dtype=float32)
 
     Attributes:
       factor: target length over trained length.
@@ -69,8 +85,10 @@ class YaRN(FrequencyMap):
         if self.attention_factor is not None:
             return self.attention_factor
         if self.mscale is not None and self.mscale_all_dim is not None:
-            return self._temperature(self.mscale) / self._temperature(self.mscale_all_dim)
-        return self._temperature(1.0)
+            return yarn_temperature(self.factor, self.mscale) / yarn_temperature(self.factor, self.mscale_all_dim)
+        return yarn_temperature(self.factor)
 
-    def _temperature(self, k: float) -> float:
-        return 1.0 if self.factor <= 1 else 0.1 * k * math.log(self.factor) + 1.0
+    @property
+    def softmax_scale(self) -> float:
+        """m(mscale_all_dim)^2, by which DeepSeek-V3 multiplies its logits besides (`LogitScale`); 1 without mscale_all_dim."""
+        return 1.0 if self.mscale_all_dim is None else yarn_temperature(self.factor, self.mscale_all_dim) ** 2

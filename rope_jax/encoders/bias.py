@@ -1,0 +1,46 @@
+"""What the third door's encodings have in common: a number for every head, query and key, added to the logits."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from rope_jax.encoders.base import Encoder, Positions, Tables, leading
+
+__all__ = ["Bias"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bias(Encoder):
+    """Base of the encodings that act on the logits.
+
+    Attributes:
+      axis: which axis of the positions is read, if they have several; None if they have one.
+    """
+
+    axis: int | None = None
+
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        return self.added(tables, q, k, positions.along(self.axis, type(self).__name__))
+
+    @abstractmethod
+    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        """What is added to the logits, float32 [..., H, Tq, Tk]; `positions` have one axis."""
+
+
+def offsets(positions: Positions) -> jax.Array:
+    """[..., Tq, Tk]: key position minus query position, in their own dtype, so that no integer is rounded."""
+    query, key = jnp.expand_dims(positions.query, -1), jnp.expand_dims(positions.keys, -2)
+    rank = max(query.ndim, key.ndim)
+    return leading(key, rank) - leading(query, rank)
+
+
+def distances(positions: Positions) -> jax.Array:
+    """float32 [..., 1, Tq, Tk]: |q - k|, with an axis for the heads."""
+    return jnp.expand_dims(jnp.abs(offsets(positions)).astype(jnp.float32), -3)
+
+
+def per_head(x: jax.Array, beside: jax.Array) -> jax.Array:
+    """x, [H], with the rank of a bias [..., H, Tq, Tk]."""
+    return leading(x[:, None, None], beside.ndim)

@@ -1,0 +1,130 @@
+"""Attention temperature: logits scaled by a constant, or by the logarithm of the position or length."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables
+from rope_jax.encoders.scaling import require_original_length
+
+__all__ = ["LogN", "LogitScale", "log_n_scale"]
+
+
+def log_n_scale(n: jax.Array | int, *, original_length: int) -> jax.Array:
+    """max(1, ln n / ln original_length): what keeps attention as sharp over n tokens as over the trained length.
+
+    The source is Chiang and Cholak 2022, arXiv:2202.12172; the lower bound of 1 is Qwen's.
+
+    Args:
+      n: int or float [...], tokens seen; at least 1.
+      original_length: the trained length, in input positions; at least 2.
+
+    Returns:
+      float32 [...].
+
+    Raises:
+      ValueError: original_length < 2, whose logarithm is 0.
+    """
+    _require_long(original_length)
+    return jnp.maximum(1.0, jnp.log(jnp.asarray(n, jnp.float32)) / math.log(original_length))
+
+
+def _require_long(original_length: int) -> None:
+    require_original_length("LogN", original_length)
+    if original_length < 2:
+        raise ValueError(f"LogN original_length must be at least 2, got {original_length}: the logarithm of 1 is 0")
+
+
+def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
+    """q [..., T, H, D] times scale, [..., T] or [...]."""
+    return (q.astype(jnp.float32) * scale).astype(q.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitScale(Encoder):
+    """Multiplies the logits by a constant: with RoPE(scaling=YaRN(...)), by the YaRN's `softmax_scale`, DeepSeek-V3's factor.
+
+    Formula: q times scale
+    Extrapolates: says nothing of positions; goes with an encoder that does
+    Knows: nothing
+
+    Example:
+      >>> yarn = rj.YaRN(factor=40.0, original_length=4096, mscale=1.0, mscale_all_dim=1.0)
+      >>> deepseek = rj.Compose(rj.RoPE(scaling=yarn), rj.LogitScale(scale=yarn.softmax_scale))
+
+    Attributes:
+      scale: the constant.
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.scale < math.inf:
+            raise ValueError(f"LogitScale scale must be positive, got {self.scale}; 1.0 changes nothing")
+
+    def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
+        return jnp.asarray(self.scale, jnp.float32)
+
+    def rotate(self, tables: Tables, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _scaled(q, tables), k
+
+    @property
+    def variant_fields(self) -> frozenset[str]:
+        return frozenset({"scale"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogN(Encoder):
+    """Multiplies the logits by the logarithm of how much a query sees, over that of the trained length (arXiv:2202.12172).
+
+    Formula: q times max(1, ln n / ln original_length), n the query's position + 1 or the current length
+    Extrapolates: says nothing of positions; goes with an encoder that does, as Compose(RoPE(), LogN(original_length=26))
+    Knows: with by="length", the current length, and so that of the answer
+
+    Example:
+      >>> rj.log_n_scale(jnp.array([1, 1024, 1024**2]), original_length=1024).tolist()
+      [1.0, 1.0, 2.0]
+
+    Attributes:
+      original_length: the trained length, in input positions.
+      by: n is the query's "position" + 1, as in Qwen, or the "length" of the whole example.
+    """
+
+    original_length: int
+    by: Literal["position", "length"] = "position"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_long(self.original_length)
+
+    def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
+        """What turns ln n into the scale, float32 []; by length, the scale itself, float32 [...]."""
+        if self.by == "position":
+            return jnp.asarray(1 / math.log(self.original_length), jnp.float32)
+        return log_n_scale(self.original_length if length is None else length, original_length=self.original_length)
+
+    def tables(self, prepared: jax.Array, positions: Positions) -> jax.Array:
+        """The scale of every query, float32 [..., T, 1, 1]."""
+        if self.by == "length":
+            return jnp.expand_dims(prepared, (-3, -2, -1))
+        at = positions.along(None, "LogN(by='position')").query.astype(jnp.float32)
+        return jnp.expand_dims(jnp.maximum(1.0, jnp.log(jnp.maximum(at, 0.0) + 1) * prepared), (-2, -1))
+
+    def rotate(self, tables: jax.Array, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return _scaled(q, jnp.reshape(tables, (1,) * (q.ndim - tables.ndim) + tables.shape)), k
+
+    @property
+    def variant_fields(self) -> frozenset[str]:
+        return frozenset({"original_length"})
+
+    @property
+    def needs_length(self) -> bool:
+        return self.by == "length"
+
+    @property
+    def presumed_length(self) -> int:
+        return self.original_length

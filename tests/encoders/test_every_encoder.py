@@ -1,0 +1,245 @@
+"""What holds for every encoder there is: the list in `examples` is complete, and new encoders enter these tests by it."""
+
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rope_jax as rj
+from examples import ABSOLUTE, BIASES, CONTENT, ENCODERS, MAPS, RELATIVE, ROTATIONS
+from rope_jax.attention import attend
+from rope_jax.config import Method, ModelConfig, Variant
+from rope_jax.model import encoding_params, functional
+from rope_jax.tasks import Copy
+from rope_jax.train import loss
+
+DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
+LENGTH = 9
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def outputs(encoder, params, x, q, k, v, positions):
+    """What a layer with this encoder gives: the embedded input, and attention."""
+    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    q, k = encoder.rotate(tables, q, k)
+    at_queries = encoder.embed(tables, x, positions)
+    return at_queries, attend(q, k, v, positions, bias=functools.partial(encoder.bias, tables), block_size=4)
+
+
+def inputs(*leading):
+    x = jax.random.normal(jax.random.key(1), (*leading, LENGTH, 16))
+    return x, *jax.random.normal(jax.random.key(2), (3, *leading, LENGTH, 2, 8))
+
+
+@functools.cache
+def drawn(encoder):
+    return encoder.init(jax.random.key(0), DIMS)
+
+
+def kinds(*values):
+    return {type(value) for value in values}
+
+
+def test_the_list_is_complete():
+    def below(kind):
+        return {c for sub in kind.__subclasses__() for c in {sub} | below(sub) if c.__module__.startswith("rope_jax.")}
+
+    assert kinds(*ENCODERS) == below(rj.Encoder) - {rj.Bias}
+    assert kinds(*MAPS) == below(rj.FrequencyMap)
+    assert len(set(ENCODERS)) == len(ENCODERS)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+def test_step_by_step_decoding_is_the_whole_pass(encoder):
+    """One query at a time against a cache of the whole length, at the same stated length, whose later keys are not yet there."""
+    x, q, k, v = inputs()
+    at = jnp.arange(LENGTH)
+    whole = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=LENGTH))
+    for t in range(LENGTH):
+        # what stands in the cache after position t is still rubbish; finite, as memory is
+        empty = (at > t)[:, None, None]
+        keys, values = jnp.where(empty, 100.0, k), jnp.where(empty, -100.0, v)
+        one = rj.Positions(query=at[t : t + 1], key=at, length=jnp.asarray(LENGTH))
+        step = outputs(encoder, drawn(encoder), x[t : t + 1], q[t : t + 1], keys, values, one)
+        chex.assert_trees_all_close(step, jax.tree.map(lambda a, t=t: a[t : t + 1], whole), atol=2e-5, rtol=2e-5)
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+def test_vmap_is_a_loop(encoder):
+    """Over examples of their own positions and lengths; and over parameters, as replicas are."""
+    arrays = inputs(2)
+    query = jnp.stack([jnp.arange(LENGTH), 3 * jnp.arange(LENGTH)])
+    positions = rj.Positions(query=query, length=jnp.array([LENGTH, 30]))
+    run = functools.partial(outputs, encoder, drawn(encoder))
+    batched = run(*arrays, positions)
+    mapped = jax.vmap(run)(*arrays, positions)
+    chex.assert_trees_all_close(mapped, batched, atol=1e-5)
+    for row in range(2):
+        alone = run(*(a[row] for a in arrays), rj.Positions(query=query[row], length=positions.length[row]))
+        chex.assert_trees_all_close(alone, jax.tree.map(lambda a, row=row: a[row], batched), atol=1e-5)
+    several = jax.tree.map(lambda a: jnp.stack([a, 1.1 * a]), drawn(encoder))
+    one = [a[0] for a in arrays]
+    replicas = jax.vmap(lambda params: outputs(encoder, params, *one, rj.Positions(query=query[0])), axis_size=2)(several)
+    for row in range(2):
+        alone = outputs(encoder, jax.tree.map(lambda a, row=row: a[row], several), *one, rj.Positions(query=query[0]))
+        chex.assert_trees_all_close(jax.tree.map(lambda a, row=row: a[row], replicas), alone, atol=1e-5)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits(encoder, params, q, k, positions):
+    """float32 [H, Tq, Tk]: scores and bias, where a key is visible."""
+    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    q, k = encoder.rotate(tables, q, k)
+    scores = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(8)
+    added = encoder.bias(tables, q, k, positions)
+    return jnp.where(positions.visible(), scores if added is None else scores + added, 0.0)
+
+
+@pytest.mark.parametrize("encoder", RELATIVE, ids=str)
+@settings(deadline=None, max_examples=5)
+@given(gaps=st.lists(st.integers(0, 9), min_size=6, max_size=6), shift=st.integers(1, 100))
+def test_relative_encoders_see_distances_alone(encoder, gaps, shift):
+    """Fire below its threshold of 512; xPos within what float32 holds; the length stays as stated."""
+    q, k = jax.random.normal(jax.random.key(3), (2, 6, 2, 8))
+    at = jnp.cumsum(jnp.array(gaps))
+    here, there = (logits(encoder, drawn(encoder), q, k, rj.Positions(query=p, length=60)) for p in (at, at + shift))
+    np.testing.assert_allclose(there, here, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("encoder", [e for e in ABSOLUTE if type(e) is not rj.Compose], ids=str)
+def test_absolute_encoders_do_not(encoder):
+    """The same property, broken: so that it means something above."""
+    x, q, k, v = inputs()
+    here, there = (
+        outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=jnp.arange(LENGTH) + shift)) for shift in (0, 20)
+    )
+    assert max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(here, there, strict=True)) > 1e-3
+
+
+@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+def test_gradients_are_finite(encoder):
+    """At distance 0 (all tokens in one place), at usual and at large distances; in parameters, inputs, queries and keys."""
+    arrays = inputs()
+
+    @jax.jit
+    def gradients(params, arrays, at):
+        def total(params, arrays):
+            return sum(jnp.sum(out**2) for out in outputs(encoder, params, *arrays, rj.Positions(query=at, length=60)))
+
+        return jax.grad(total, argnums=(0, 1))(params, arrays)
+
+    for at in (jnp.zeros(LENGTH, jnp.int32), jnp.arange(LENGTH), 7 * jnp.arange(LENGTH)):
+        found = gradients(drawn(encoder), arrays, at)
+        assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found))
+        assert any(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(found[1]))
+
+
+@pytest.mark.parametrize("learned", ["learn_base", "learn_angles"])
+@pytest.mark.parametrize("scaling", [None, *MAPS], ids=str)
+def test_rotary_dim_2_has_finite_values_and_gradients(scaling, learned):
+    if isinstance(scaling, rj.LongRoPE):
+        scaling = dataclasses.replace(scaling, short_factor=(1.0,), long_factor=(2.0,))
+    encoder = rj.RoPE(scaling=scaling, **{learned: True})
+    dims = rj.Dims(width=2, num_heads=1, head_dim=2)
+    q = jnp.ones((3, 1, 2))
+
+    def total(params, q):
+        positions = rj.Positions(query=jnp.array([0, 1, 50]), length=51)
+        tables = encoder.tables(encoder.prepare(params, positions.length, dims), positions)
+        return jnp.sum(jnp.sin(encoder.rotate(tables, q, q)[0]))
+
+    value, found = jax.value_and_grad(total, argnums=(0, 1))(encoder.init(jax.random.key(0), dims), q)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, found)))
+
+
+@pytest.mark.parametrize("encoder", [*BIASES, *CONTENT], ids=str)
+def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
+    """At position 4,000, where bfloat16 knows multiples of 16 only; q and k are exact in bfloat16."""
+    at = rj.Positions(query=4000 + jnp.arange(4), key=3995 + jnp.arange(9))
+    q, k = (jnp.round(8 * jax.random.normal(jax.random.key(i), (n, 2, 8))) / 8 for i, n in enumerate((4, 9)))
+    prepared = encoder.prepare(drawn(encoder), None, DIMS)
+    narrow, wide = (encoder.bias(prepared, q.astype(d), k.astype(d), at) for d in (jnp.bfloat16, jnp.float32))
+    assert narrow.dtype == jnp.float32
+    np.testing.assert_array_equal(narrow, wide)
+
+
+@pytest.mark.parametrize("encoder", [e for e in ROTATIONS if e.needs_length], ids=str)
+def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
+    x, q, k, v = inputs(2)
+    at = jnp.arange(LENGTH)
+    each = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=jnp.array([4, 5])))
+    for row, length in enumerate((4, 5)):
+        arrays = [a[row] for a in (x, q, k, v)]
+        tables = encoder.tables(encoder.prepare(drawn(encoder), length, DIMS), rj.Positions(query=at))  # a Python int
+        static = encoder.rotate(tables, *arrays[1:3])
+        traced = outputs(encoder, drawn(encoder), *arrays, rj.Positions(query=at, length=jnp.asarray(length)))
+        chex.assert_trees_all_close(jax.tree.map(lambda a, row=row: a[row], each), traced, atol=1e-5)
+        chex.assert_trees_all_close(attend(*static, arrays[3], rj.Positions(query=at)), traced[1], atol=2e-5)
+    # lengths that were seen before leave no trace
+    again = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=jnp.array([4, 5])))
+    chex.assert_trees_all_equal(again, each)
+
+
+# in the model
+
+ONE_EACH = tuple({type(encoder): encoder for encoder in reversed(ENCODERS)}.values())
+MODEL = ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=1)
+
+
+@pytest.mark.parametrize("encoder", ONE_EACH, ids=str)
+def test_it_trains_in_the_model(encoder):
+    """Gradient steps on one batch lower the loss, and every parameter of the encoder has a part in it."""
+    task = Copy(alphabet=4)
+    encoder.check(MODEL.dims, task.input_length(5))
+    init, apply = functional(MODEL, task.vocabulary, encoder)
+    batch = task.sample(jax.random.key(0), jnp.array([1, 3, 5, 5]), max_length=5)
+    params = init(jax.random.key(1))
+    step = jax.jit(jax.value_and_grad(functools.partial(loss, apply=apply)))
+    losses = []
+    for _ in range(4):
+        value, gradient = step(params, batch)
+        losses.append(float(value))
+        params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
+    assert losses[0] == pytest.approx(np.log(task.vocabulary), abs=0.2)
+    assert losses[-1] < losses[0] - 0.05
+    for leaf in jax.tree.leaves(encoding_params(gradient)):
+        assert bool(jnp.any(leaf != 0))
+
+
+@pytest.mark.parametrize("encoder", ONE_EACH, ids=str)
+def test_no_token_sees_what_comes_after_it(encoder):
+    """The gradient of a logit with respect to later tokens' embeddings is exactly zero, and not that to earlier ones."""
+    task = Copy(alphabet=4)
+    init, apply = functional(MODEL, task.vocabulary, encoder)
+    params = init(jax.random.key(1))
+
+    @jax.jit
+    @jax.grad
+    def gradient(own):
+        """Of the logits at position 3, where token t has an embedding of its own."""
+        at = jnp.arange(6)
+        return jnp.sum(apply(params | {"embedding": own}, at, rj.Positions(query=at, length=6))[3] ** 2)
+
+    found = np.asarray(gradient(params["embedding"]))
+    assert not found[4:].any()
+    assert found[:4].any(axis=1).all()
+
+
+@pytest.mark.parametrize("scaling", MAPS, ids=str)
+def test_every_map_is_a_variant_of_a_trained_model(scaling):
+    """The trained encoder runs what the variant prepared, and that is the variant."""
+    method = Method(encoder=rj.RoPE(), variants=(Variant(name="x", encoder=rj.RoPE(scaling=scaling)),))
+    trained, variant = (each.encoder for each in method.all_variants)
+    init, apply = functional(MODEL, 6, trained)
+    tokens, positions = jnp.array([1, 2, 3, 4, 5]), rj.Positions(query=jnp.arange(5), length=5)
+    params = init(jax.random.key(0))
+    prepared = variant.prepare(encoding_params(params), 5, MODEL.dims)
+    own = functional(MODEL, 6, variant)[1](params, tokens, positions)
+    chex.assert_trees_all_close(apply(params, tokens, positions, prepared), own, atol=1e-6)
+    assert float(jnp.max(jnp.abs(own - apply(params, tokens, positions)))) > 1e-5

@@ -1,0 +1,48 @@
+"""The catalogue of encoders is what the docstrings say, and their examples run."""
+
+import doctest
+import inspect
+
+import pytest
+
+import rope_jax as rj
+from experiments import catalogue
+
+KINDS = [*catalogue.classes(rj.Encoder), *catalogue.classes(rj.FrequencyMap)]
+
+
+def test_the_page_is_made_from_the_code():
+    assert catalogue.PAGE.read_text() == catalogue.page(), "run: python -m experiments.catalogue"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_examples_run(kind):
+    names = {}
+    exec(catalogue.PREAMBLE, names)
+    example = doctest.DocTestParser().get_doctest(inspect.getdoc(kind), names, kind.__name__, None, 0)
+    assert 1 <= len(example.examples) <= 2
+    failures = []
+    doctest.DocTestRunner().run(example, out=failures.append)
+    assert not failures, "".join(failures)
+
+
+def test_every_encoder_and_map_has_its_card():
+    def below(kind):
+        return {c for sub in kind.__subclasses__() for c in {sub} | below(sub) if c.__module__.startswith("rope_jax.")}
+
+    abstract = {rj.Bias, rj.FrequencyMap}
+    assert set(KINDS) == (below(rj.Encoder) | below(rj.FrequencyMap)) - abstract
+    for kind in KINDS:
+        assert catalogue.card(kind).formula
+        catalogue.options(kind)  # every option is said something of
+
+
+def test_what_a_docstring_lacks_is_named():
+    class Bare(rj.Encoder):
+        """Does something.
+
+        Formula: x
+        """
+
+    with pytest.raises(ValueError, match="Bare has no Example"):
+        catalogue.card(Bare)
