@@ -249,7 +249,16 @@ def options(config: Any) -> str:
         for field in dataclasses.fields(config)
         if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
     )
-    return ", ".join(f"{name}={value!r}" for name, value in changed)
+    return ", ".join(f"{name}={described(value)}" for name, value in changed)
+
+
+def described(value: Any) -> str:
+    """A value as a config would write it, without what is the default: "RoPE(scaling=NTK(factor=2.0))"."""
+    if dataclasses.is_dataclass(value):
+        return f"{type(value).__name__}({options(value)})"
+    if isinstance(value, tuple) and any(map(dataclasses.is_dataclass, value)):
+        return f"({', '.join(map(described, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
 
 
 def to_json(config: Any) -> Any:

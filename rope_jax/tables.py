@@ -46,7 +46,9 @@ def notes(lines: list[Curve]) -> list[str]:
         "0 is none."
     ]
     if any(line.needs_length for line in lines):
-        found.append("† presumes that the length of the answer is known beforehand: its frequencies depend on the whole length.")
+        found.append(
+            "† presumes that the length of the answer is known beforehand: what it computes depends on the whole length."
+        )
     if any(0 < len(line.ok) < len(line.seeds) for line in lines):
         found.append("“1 of 2” is said where a seed diverged: figures run over the others.")
     return found

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LAYERS = {  # what each module of ours may import of ours
     "encoders": {"encoders"},
+    "interop": {"encoders", "interop"},
     "positions": set(),
     "tasks": {"encoders", "tasks"},
     "config": {"encoders", "tasks"},
@@ -23,7 +24,7 @@ LAYERS = {  # what each module of ours may import of ours
     "statistics": set(),
     "tables": {"statistics"},
     "plots": {"statistics"},
-    "__init__": {"encoders", "positions", "tasks"},
+    "__init__": {"encoders", "interop", "positions", "tasks"},
 }
 ONLY = {"flax": "model", "orbax": "checkpoint", "matplotlib": "plots", "tabulate": "tables", "optax": "train"}
 
@@ -54,7 +55,7 @@ def test_imports_point_one_way(path, name):
     others = {module.split(".")[0] for module in found if not module.startswith(".")}
     for package, owner in ONLY.items():
         assert package not in others or name == owner
-    if name in ("encoders", "positions"):
+    if name in ("encoders", "interop", "positions"):
         assert others - set(__import__("sys").stdlib_module_names) <= {"jax", "numpy"}
     if name in ("statistics", "tables", "plots", "runs"):
         assert "jax" not in others

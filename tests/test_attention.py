@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from examples import BIASES, CONTENT
 from rope_jax.attention import attend, attend_reference
-from rope_jax.config import ModelConfig
+from rope_jax.config import ModelConfig, described
 from rope_jax.encoders.base import Positions
 from rope_jax.model import functional
 from rope_jax.tasks import Batch
@@ -103,7 +104,9 @@ def test_bfloat16_inputs_have_float32_scores():
 
 
 @pytest.mark.parametrize(
-    "encoder", [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=2048), rj.ALiBi(), rj.RoPE()], ids=lambda e: type(e).__name__
+    "encoder",
+    [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=2048), rj.RoPE(), rj.XPos(), *BIASES, *CONTENT],
+    ids=described,
 )
 @pytest.mark.parametrize("backward", [False, True])
 def test_memory_grows_with_the_length(encoder, backward):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import rope_jax as rj
+from examples import ENCODERS, MAPS
 from rope_jax.config import (
     Cell,
     EvaluateConfig,
@@ -45,6 +46,16 @@ OTHER = {
     "spacing": "tensor2tensor",
     "min_length": 2,
     "sections": (4, 4),
+    "kernel": "power",
+    "axis": 1,
+    "by": "length",
+    "parts": (rj.NoPE(),),
+    "attention_factor": 3.0,
+    "mscale": 3.0,
+    "mscale_all_dim": 3.0,
+    "short_factor": (9.0,),
+    "long_factor": (9.0,),
+    "centre": 1.0,
     "arrangement": "axial",
 }
 
@@ -64,12 +75,16 @@ def objects():
         evaluate=EvaluateConfig(lengths=(2, 4)),
         seeds=(0,),
     )
-    scalings = [rj.Linear(factor=2.0), rj.NTK(factor=3.0), rj.DynamicLinear(original_length=8), rj.DynamicNTK(original_length=8)]
-    encoders = [rj.Sinusoidal(), rj.Learned(max_length=8), rj.RoPE()]
-    return [cell, cell.task, cell.method, cell.model, cell.train, cell.evaluate, *scalings, *encoders]
+    encoders = {type(encoder): encoder for encoder in reversed(ENCODERS)}.values()
+    return [cell, cell.task, cell.method, cell.model, cell.train, cell.evaluate, *MAPS, *encoders]
 
 
-FIELDS = [(config, field.name) for config in objects() for field in dataclasses.fields(config)]
+FIELDS = [
+    (config, field.name)
+    for config in objects()
+    for field in dataclasses.fields(config)
+    if (type(config), field.name) != (rj.XPos, "sections")  # refused: one axis alone
+]
 
 
 @pytest.mark.parametrize(("config", "name"), FIELDS, ids=[f"{type(c).__name__}.{n}" for c, n in FIELDS])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rope_jax as rj
 from examples import ABSOLUTE, BIASES, CONTENT, ENCODERS, MAPS, RELATIVE, ROTATIONS
 from rope_jax.attention import attend
-from rope_jax.config import Method, ModelConfig, Variant
+from rope_jax.config import Method, ModelConfig, Variant, described
 from rope_jax.model import encoding_params, functional
 from rope_jax.tasks import Copy
 from rope_jax.train import loss
@@ -55,7 +55,7 @@ def test_the_list_is_complete():
     assert len(set(ENCODERS)) == len(ENCODERS)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+@pytest.mark.parametrize("encoder", ENCODERS, ids=described)
 def test_step_by_step_decoding_is_the_whole_pass(encoder):
     """One query at a time against a cache of the whole length, at the same stated length, whose later keys are not yet there."""
     x, q, k, v = inputs()
@@ -70,7 +70,7 @@ def test_step_by_step_decoding_is_the_whole_pass(encoder):
         chex.assert_trees_all_close(step, jax.tree.map(lambda a, t=t: a[t : t + 1], whole), atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+@pytest.mark.parametrize("encoder", ENCODERS, ids=described)
 def test_vmap_is_a_loop(encoder):
     """Over examples of their own positions and lengths; and over parameters, as replicas are."""
     arrays = inputs(2)
@@ -101,7 +101,7 @@ def logits(encoder, params, q, k, positions):
     return jnp.where(positions.visible(), scores if added is None else scores + added, 0.0)
 
 
-@pytest.mark.parametrize("encoder", RELATIVE, ids=str)
+@pytest.mark.parametrize("encoder", RELATIVE, ids=described)
 @settings(deadline=None, max_examples=5)
 @given(gaps=st.lists(st.integers(0, 9), min_size=6, max_size=6), shift=st.integers(1, 100))
 def test_relative_encoders_see_distances_alone(encoder, gaps, shift):
@@ -112,7 +112,7 @@ def test_relative_encoders_see_distances_alone(encoder, gaps, shift):
     np.testing.assert_allclose(there, here, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("encoder", [e for e in ABSOLUTE if type(e) is not rj.Compose], ids=str)
+@pytest.mark.parametrize("encoder", [e for e in ABSOLUTE if type(e) is not rj.Compose], ids=described)
 def test_absolute_encoders_do_not(encoder):
     """The same property, broken: so that it means something above."""
     x, q, k, v = inputs()
@@ -122,7 +122,7 @@ def test_absolute_encoders_do_not(encoder):
     assert max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(here, there, strict=True)) > 1e-3
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=str)
+@pytest.mark.parametrize("encoder", ENCODERS, ids=described)
 def test_gradients_are_finite(encoder):
     """At distance 0 (all tokens in one place), at usual and at large distances; in parameters, inputs, queries and keys."""
     arrays = inputs()
@@ -141,7 +141,7 @@ def test_gradients_are_finite(encoder):
 
 
 @pytest.mark.parametrize("learned", ["learn_base", "learn_angles"])
-@pytest.mark.parametrize("scaling", [None, *MAPS], ids=str)
+@pytest.mark.parametrize("scaling", [None, *MAPS], ids=described)
 def test_rotary_dim_2_has_finite_values_and_gradients(scaling, learned):
     if isinstance(scaling, rj.LongRoPE):
         scaling = dataclasses.replace(scaling, short_factor=(1.0,), long_factor=(2.0,))
@@ -158,7 +158,7 @@ def test_rotary_dim_2_has_finite_values_and_gradients(scaling, learned):
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, found)))
 
 
-@pytest.mark.parametrize("encoder", [*BIASES, *CONTENT], ids=str)
+@pytest.mark.parametrize("encoder", [*BIASES, *CONTENT], ids=described)
 def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
     """At position 4,000, where bfloat16 knows multiples of 16 only; q and k are exact in bfloat16."""
     at = rj.Positions(query=4000 + jnp.arange(4), key=3995 + jnp.arange(9))
@@ -169,7 +169,7 @@ def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
     np.testing.assert_array_equal(narrow, wide)
 
 
-@pytest.mark.parametrize("encoder", [e for e in ROTATIONS if e.needs_length], ids=str)
+@pytest.mark.parametrize("encoder", [e for e in ROTATIONS if e.needs_length], ids=described)
 def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
     x, q, k, v = inputs(2)
     at = jnp.arange(LENGTH)
@@ -192,7 +192,7 @@ ONE_EACH = tuple({type(encoder): encoder for encoder in reversed(ENCODERS)}.valu
 MODEL = ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=1)
 
 
-@pytest.mark.parametrize("encoder", ONE_EACH, ids=str)
+@pytest.mark.parametrize("encoder", ONE_EACH, ids=described)
 def test_it_trains_in_the_model(encoder):
     """Gradient steps on one batch lower the loss, and every parameter of the encoder has a part in it."""
     task = Copy(alphabet=4)
@@ -212,7 +212,7 @@ def test_it_trains_in_the_model(encoder):
         assert bool(jnp.any(leaf != 0))
 
 
-@pytest.mark.parametrize("encoder", ONE_EACH, ids=str)
+@pytest.mark.parametrize("encoder", ONE_EACH, ids=described)
 def test_no_token_sees_what_comes_after_it(encoder):
     """The gradient of a logit with respect to later tokens' embeddings is exactly zero, and not that to earlier ones."""
     task = Copy(alphabet=4)
@@ -231,7 +231,7 @@ def test_no_token_sees_what_comes_after_it(encoder):
     assert found[:4].any(axis=1).all()
 
 
-@pytest.mark.parametrize("scaling", MAPS, ids=str)
+@pytest.mark.parametrize("scaling", MAPS, ids=described)
 def test_every_map_is_a_variant_of_a_trained_model(scaling):
     """The trained encoder runs what the variant prepared, and that is the variant."""
     method = Method(encoder=rj.RoPE(), variants=(Variant(name="x", encoder=rj.RoPE(scaling=scaling)),))
