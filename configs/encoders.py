@@ -27,6 +27,7 @@ from rope_jax import (
     LongRoPE,
     NoPE,
     Proportional,
+    Resonance,
     RoPE,
     Sinusoidal,
     T5Bias,
@@ -56,6 +57,7 @@ MAPS: dict[str, FrequencyMap] = {
     ),
     "Llama3 2": Llama3(factor=2.0, original_length=TRAINED),
     "Proportional 0.75": Proportional(fraction=0.75),
+    "Resonance": Resonance(),
 }
 
 

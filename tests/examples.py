@@ -11,6 +11,7 @@ MAPS = (
     rj.LongRoPE(short_factor=(1.0, 1.1, 1.2, 1.3), long_factor=(1.0, 2.0, 3.0, 4.0), original_length=4, factor=4.0),
     rj.Llama3(factor=4.0, original_length=64),
     rj.Proportional(fraction=0.5),
+    rj.Resonance(of=rj.DynamicNTK(original_length=4)),
 )
 ROTATIONS = (  # for heads of 8 features
     rj.RoPE(),

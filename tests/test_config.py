@@ -56,6 +56,7 @@ OTHER = {
     "short_factor": (9.0,),
     "long_factor": (9.0,),
     "centre": 1.0,
+    "of": None,
     "arrangement": "axial",
 }
 

@@ -15,6 +15,7 @@ from rope_jax.encoders.learned import *
 from rope_jax.encoders.llama3 import *
 from rope_jax.encoders.longrope import *
 from rope_jax.encoders.proportional import *
+from rope_jax.encoders.resonance import *
 from rope_jax.encoders.rope import *
 from rope_jax.encoders.rotary import *
 from rope_jax.encoders.scaling import *

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rope_jax.encoders.scaling import Array, FrequencyMap, aligned, require_factor, require_original_length
 
@@ -37,7 +37,6 @@ class LongRoPE(FrequencyMap):
     original_length: int
     factor: float
     attention_factor: float | None = None
-    needs_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,3 +68,7 @@ class LongRoPE(FrequencyMap):
             return inv_freq / short, scale
         divisor = xp.where(length > self.original_length, aligned(long, length, xp), aligned(short, length, xp))
         return aligned(inv_freq, length, xp) / divisor, scale
+
+    @property
+    def needs_length(self) -> bool:
+        return True

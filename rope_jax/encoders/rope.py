@@ -135,4 +135,4 @@ class RoPE(Encoder):
 
     @property
     def presumed_length(self) -> int | None:
-        return getattr(self.scaling, "original_length", None)
+        return None if self.scaling is None else self.scaling.presumed_length

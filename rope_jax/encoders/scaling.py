@@ -7,7 +7,7 @@ means the original one.
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from rope_jax.encoders.checked import Checked
 
@@ -18,13 +18,17 @@ Array = Any  # numpy float64 on the host, jax float32 when traced
 
 @dataclass(frozen=True, kw_only=True)
 class FrequencyMap(Checked):
-    """Base of the frequency maps.
+    """Base of the frequency maps."""
 
-    Attributes:
-      needs_length: whether the map reads the current length.
-    """
+    @property
+    def needs_length(self) -> bool:
+        """Whether the map reads the current length."""
+        return False
 
-    needs_length: ClassVar[bool] = False
+    @property
+    def presumed_length(self) -> int | None:
+        """The trained length, in input positions, that the map presumes: its `original_length`, if it has one."""
+        return getattr(self, "original_length", None)
 
     def check(self, pairs: int) -> None:
         """Raises ValueError if the map does not fit so many frequencies. Called before tracing."""
@@ -138,7 +142,6 @@ class DynamicLinear(FrequencyMap):
     """
 
     original_length: int
-    needs_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,6 +151,10 @@ class DynamicLinear(FrequencyMap):
         if length is None:
             return inv_freq, 1.0
         return aligned(inv_freq, length, xp) / (1.0 + _excess(length, self.original_length, xp)), 1.0
+
+    @property
+    def needs_length(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +179,6 @@ class DynamicNTK(FrequencyMap):
 
     factor: float = 1.0
     original_length: int
-    needs_length: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -184,6 +190,10 @@ class DynamicNTK(FrequencyMap):
             return inv_freq, 1.0
         scale = 1.0 + self.factor * _excess(length, self.original_length, xp)
         return aligned(inv_freq, length, xp) * _ntk_powers(inv_freq, scale, xp), 1.0
+
+    @property
+    def needs_length(self) -> bool:
+        return True
 
 
 def _excess(length: Array, original_length: int, xp: Any) -> Array:

@@ -143,6 +143,21 @@ def test_a_learned_base_has_a_finite_gradient_even_with_one_pair(scaling):
     assert np.isfinite(gradient)
 
 
+@settings(deadline=None, max_examples=25)
+@given(dim=st.integers(1, 64).map(lambda n: 2 * n), base=st.floats(2.0, 1e6), factor=st.floats(1.0, 32.0))
+def test_resonance_has_whole_wavelengths(dim, base, factor):
+    """Rounded from those of the map that it follows; pairs that do not turn still do not."""
+    for of in (None, rj.NTK(factor=factor), rj.YaRN(factor=factor, original_length=256), rj.Proportional(fraction=0.5)):
+        plain, whole = (rj.rotary_frequencies(dim, base=base, scaling=s) for s in (of, rj.Resonance(of=of)))
+        for before, after in zip(np.asarray(plain.inv_freq, np.float64), np.asarray(whole.inv_freq, np.float64), strict=True):
+            if before == 0:
+                assert after == 0
+                continue
+            assert round(2 * np.pi / after) == pytest.approx(2 * np.pi / after, rel=1e-6)
+            assert abs(2 * np.pi / after - 2 * np.pi / before) <= 0.5 + 2e-6 * 2 * np.pi / before
+        assert whole.attention_scale == plain.attention_scale
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
