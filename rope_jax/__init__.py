@@ -11,7 +11,8 @@ Public functions and encoders stand at the top::
 Experiments: `python -m experiments.compare --help`.
 """
 
-from rope_jax import encoders, positions, tasks
+from rope_jax import encoders, interop, positions, tasks
 from rope_jax.encoders import *
+from rope_jax.interop import *
 
 __version__ = "0.1.0"

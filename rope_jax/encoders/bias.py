@@ -30,8 +30,12 @@ class Bias(Encoder):
 
 
 def offsets(positions: Positions) -> jax.Array:
-    """[..., Tq, Tk]: key position minus query position, in their own dtype, so that no integer is rounded."""
-    query, key = jnp.expand_dims(positions.query, -1), jnp.expand_dims(positions.keys, -2)
+    """int32 or float32 [..., Tq, Tk]: key position minus query position; integers are subtracted as such, so none is rounded."""
+
+    def wide(x: jax.Array) -> jax.Array:  # a narrow or unsigned type cannot hold the difference
+        return x.astype(jnp.int32 if jnp.issubdtype(x.dtype, jnp.integer) else jnp.float32)
+
+    query, key = jnp.expand_dims(wide(positions.query), -1), jnp.expand_dims(wide(positions.keys), -2)
     rank = max(query.ndim, key.ndim)
     return leading(key, rank) - leading(query, rank)
 

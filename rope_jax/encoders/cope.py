@@ -51,7 +51,11 @@ class CoPE(Encoder):
         q, k = q.astype(jnp.float32), k.astype(jnp.float32)
         scores = jnp.einsum("...thd,...shd->...hts", q, k, precision=lax.Precision.HIGHEST) / math.sqrt(q.shape[-1])
         seen = jnp.broadcast_to(leading(jnp.expand_dims(positions.visible(), -3), scores.ndim), scores.shape)
-        count = lax.cumsum(jnp.where(seen, jax.nn.sigmoid(scores), 0.0), axis=scores.ndim - 1, reverse=True)
+        # keys may lie in a cache in any order
+        by_order = leading(jnp.argsort(positions.orders[1], axis=-1)[..., None, None, :], scores.ndim)
+        gates = jnp.take_along_axis(jnp.where(seen, jax.nn.sigmoid(scores), 0.0), by_order, axis=-1)
+        count = lax.cumsum(gates, axis=scores.ndim - 1, reverse=True)
+        count = jnp.take_along_axis(count, jnp.argsort(by_order, axis=-1), axis=-1)
         count = jnp.minimum(count, self.max_count - 1.0)
         of_row = jnp.einsum("...thd,pd->...htp", q, tables["rows"], precision=lax.Precision.HIGHEST)
         below = jnp.floor(count)

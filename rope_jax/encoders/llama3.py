@@ -26,7 +26,7 @@ class Llama3(FrequencyMap):
     Attributes:
       factor: what slow frequencies are divided by.
       original_length: the trained length, in input positions.
-      low_freq_factor, high_freq_factor: the turns within original_length that bound the transition.
+      low_freq_factor, high_freq_factor: the turns within original_length that bound the transition; equal, there is none.
     """
 
     factor: float
@@ -38,13 +38,14 @@ class Llama3(FrequencyMap):
         super().__post_init__()
         require_factor("Llama3", self.factor)
         require_original_length("Llama3", self.original_length)
-        if not 0 < self.low_freq_factor < self.high_freq_factor < math.inf:
+        if not 0 < self.low_freq_factor <= self.high_freq_factor < math.inf:
             raise ValueError(
-                f"Llama3 needs 0 < low_freq_factor < high_freq_factor, got low_freq_factor={self.low_freq_factor} and "
+                f"Llama3 needs 0 < low_freq_factor <= high_freq_factor, got low_freq_factor={self.low_freq_factor} and "
                 f"high_freq_factor={self.high_freq_factor}; the usual ones are 1.0 and 4.0"
             )
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         turns = self.original_length * inv_freq / (2 * math.pi)
-        kept = xp.clip((turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor), 0.0, 1.0)
+        width = self.high_freq_factor - self.low_freq_factor  # 0 in Llama 4 Scout: no transition
+        kept = xp.clip((turns - self.low_freq_factor) / width, 0.0, 1.0) if width else turns > self.low_freq_factor
         return (1.0 - kept) * inv_freq / self.factor + kept * inv_freq, 1.0

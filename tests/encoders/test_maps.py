@@ -166,7 +166,7 @@ def test_resonance_has_whole_wavelengths(dim, base, factor):
         (lambda: rj.YaRN(factor=2.0, original_length=8, beta_fast=1.0, beta_slow=2.0), "needs 0 < beta_slow <= beta_fast"),
         (lambda: rj.YaRN(factor=2.0, original_length=8, attention_factor=0.0), "YaRN attention_factor must be positive, got 0.0"),
         (lambda: rj.YaRN(factor=2.0, original_length=8, truncate=1), "YaRN truncate must be a bool, got 1"),
-        (lambda: rj.Llama3(factor=2.0, original_length=8, low_freq_factor=4.0), "low_freq_factor < high_freq_factor, got"),
+        (lambda: rj.Llama3(factor=2.0, original_length=8, low_freq_factor=5.0), "low_freq_factor <= high_freq_factor, got"),
         (lambda: rj.Llama3(factor=-1.0, original_length=8), "Llama3 factor must be positive, got -1.0"),
         (lambda: rj.Proportional(fraction=1.5), "Proportional fraction must be from 0 to 1, got 1.5"),
         (lambda: rj.LongRoPE(short_factor=(1.0,), long_factor=(0.0,), original_length=8, factor=2.0), "must hold positive"),

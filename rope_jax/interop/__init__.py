@@ -1,0 +1,7 @@
+"""Bridges to other code bases: Hugging Face rope configs, and the feature order of their weights.
+
+Nothing here needs `transformers`: a config is the dict that `json.load` gives.
+"""
+
+from rope_jax.interop.huggingface import *
+from rope_jax.interop.weights import *

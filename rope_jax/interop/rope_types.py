@@ -1,0 +1,138 @@
+"""What a Hugging Face rope config may say: the types of rope, their keys, and what each key may hold."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rope_jax.encoders.llama3 import Llama3
+from rope_jax.encoders.longrope import LongRoPE
+from rope_jax.encoders.proportional import Proportional
+from rope_jax.encoders.scaling import DynamicNTK, FrequencyMap, Linear
+from rope_jax.encoders.yarn import YaRN
+
+ORIGINAL = "original_max_position_embeddings"
+LONGEST = "max_position_embeddings"
+FRACTION = "partial_rotary_factor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeType:
+    """One value of rope_type.
+
+    Attributes:
+      scaling: our frequency map; None for plain RoPE.
+      required, optional: the keys that are fields of the map, under Hugging Face's names (`field_of` translates).
+      inert: keys that are known and change no frequency.
+    """
+
+    scaling: type[FrequencyMap] | None = None
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    inert: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Every key that a config of this type may have."""
+        return tuple(dict.fromkeys((*COMMON, *self.required, *self.optional, *self.inert)))
+
+    def checked(self, key: str, value: Any) -> Any:
+        """As `checked` below; where the fraction is the map's own, it may be 0."""
+        return checked(key, value, PART_OR_NONE if FRACTION in self.optional and key in TOP_NAMES[FRACTION] else None)
+
+
+COMMON = ("rope_type", "type", "rope_theta", FRACTION, LONGEST, "mrope_section", "mrope_interleaved", "interleaved")
+
+TYPES = {
+    "default": RopeType(),
+    "linear": RopeType(scaling=Linear, required=("factor",)),
+    "dynamic": RopeType(scaling=DynamicNTK, required=("factor", LONGEST)),
+    "yarn": RopeType(
+        scaling=YaRN,
+        required=("factor", ORIGINAL),
+        optional=("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
+        inert=("finetuned",),  # of the first YaRN checkpoints: says how they were made
+    ),
+    "longrope": RopeType(
+        scaling=LongRoPE, required=("short_factor", "long_factor", ORIGINAL, "factor"), optional=("attention_factor",)
+    ),
+    "llama3": RopeType(scaling=Llama3, required=("factor", ORIGINAL, "low_freq_factor", "high_freq_factor")),
+    "proportional": RopeType(scaling=Proportional, optional=(FRACTION, "factor")),
+}
+ALIASES = {"su": "longrope", "mrope": "default"}  # Phi-3's first name for it; Qwen2-VL's, which adds mrope_section
+
+_FIELDS = {ORIGINAL: "original_length", LONGEST: "original_length", FRACTION: "fraction"}
+
+# The same thing under its older, model-specific names, at the top of a config.
+TOP_NAMES = {
+    "rope_theta": ("rope_theta", "rotary_emb_base", "global_rope_theta"),  # GPT-NeoX; ModernBERT
+    FRACTION: (FRACTION, "rotary_pct"),  # GPT-NeoX
+}
+LOCAL_BASES = ("rope_local_base_freq", "local_rope_theta")  # the base of sliding-window layers: Gemma 3; ModernBERT
+
+# Models whose code turns neighbouring features, as read in transformers 5.24.0; no key of their published configs says so.
+INTERLEAVED_MODELS = frozenset(
+    {
+        *("gptj", "codegen", "cohere", "cohere2", "helium", "glm", "glm4", "ernie4_5", "ernie4_5_moe", "llama4_text"),
+        *("deepseek_v2", "deepseek_v3", "deepseek_v32", "longcat_flash", "glm4_moe_lite", "glm_moe_dsa"),
+    }
+)
+
+
+def field_of(key: str) -> str:
+    """The field of our frequency map that a key sets."""
+    return _FIELDS.get(key, key)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _positive(value: Any) -> bool:
+    return _number(value) and value > 0
+
+
+def _positive_int(value: Any) -> bool:
+    return isinstance(value, int) and _positive(value)
+
+
+def _all(test: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and len(value) > 0 and all(test(item) for item in value)
+
+
+Kind = tuple[Callable[[Any], bool], str]
+POSITIVE: Kind = (_positive, "a positive number")
+POSITIVE_INT: Kind = (_positive_int, "a positive integer")
+NOT_NEGATIVE: Kind = (lambda value: _number(value) and value >= 0, "a number that is not negative")
+FLAG: Kind = (lambda value: isinstance(value, bool), "true or false")
+PART: Kind = (lambda value: _number(value) and 0 < value <= 1, "a number above 0 and at most 1")
+PART_OR_NONE: Kind = (lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1")
+FACTORS: Kind = (lambda value: _all(_positive, value), "a list of positive numbers, one for every pair of rotated features")
+SIZES: Kind = (lambda value: _all(_positive_int, value), "a list of positive integers that sum to the rotated pairs")
+NAME: Kind = (lambda value: isinstance(value, str), "a string")
+NAMES: Kind = (lambda value: isinstance(value, (list, tuple)), "a list of the type of each layer")
+
+KINDS: dict[str, Kind] = {
+    **dict.fromkeys(("rope_type", "type", "model_type"), NAME),
+    "layer_types": NAMES,
+    **dict.fromkeys(("factor", "attention_factor", "beta_fast", "beta_slow"), POSITIVE),
+    **dict.fromkeys(("low_freq_factor", "high_freq_factor", *TOP_NAMES["rope_theta"], *LOCAL_BASES), POSITIVE),
+    **dict.fromkeys(("mscale", "mscale_all_dim"), NOT_NEGATIVE),
+    **dict.fromkeys((ORIGINAL, LONGEST, "rotary_dim", "qk_rope_head_dim"), POSITIVE_INT),
+    **dict.fromkeys(("truncate", "finetuned", "mrope_interleaved", "interleaved", "rope_interleave"), FLAG),
+    **dict.fromkeys(("short_factor", "long_factor"), FACTORS),
+    "mrope_section": SIZES,
+    **dict.fromkeys(TOP_NAMES[FRACTION], PART),
+}
+
+
+def checked(name: str, value: Any, kind: Kind | None = None) -> Any:
+    """The value, if it is what the key may hold; a list as a tuple.
+
+    Raises:
+      ValueError: it is not; names the key, the value and what is accepted.
+    """
+    test, said = kind or KINDS[name]
+    if not test(value):
+        raise ValueError(f"{name} must be {said}, got {value!r}")
+    return tuple(value) if isinstance(value, list) else value
