@@ -27,7 +27,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
       ValueError: num_heads < 1.
     """
     if num_heads < 1:
-        raise ValueError(f"ALiBi needs at least 1 head, got {num_heads}")
+        raise ValueError(f"ALiBi needs at least 1 head, got {num_heads}; give the number of attention heads")
     power = 2 ** (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
     between = 2.0 ** (-8.0 * np.arange(1, 2 * power + 1, 2) / (2 * power))
@@ -91,7 +91,7 @@ class ALiBi(Bias):
 class HardALiBi(Bias):
     """Gives some heads a window and the others nothing (Jelassi et al. 2024, arXiv:2402.01032, section 3.1).
 
-    Formula: bias[h, q, k] = 0 if h >= masked_heads or 0 <= q - k <= h, else -inf
+    Formula: bias[h, q, k] = 0 if h >= masked_heads or 0 <= q - k <= h, else -8e37 (no weight)
     Extrapolates: yes, a window is as wide at every length; the other heads see no position
     Knows: nothing
 

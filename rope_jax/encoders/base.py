@@ -14,6 +14,7 @@ Shape legend: B batch, T time, H heads, D head dim, R rotary dim.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -198,6 +199,12 @@ class NoPE(Encoder):
       >>> rj.NoPE().bias({}, q, k, positions) is None
       True
     """
+
+
+def require_scale(name: str, value: float) -> None:
+    """Raises ValueError unless the standard deviation called `name` is finite and not negative."""
+    if not 0 <= value < math.inf:
+        raise ValueError(f"{name} must be finite and not negative, got {value}; the usual one is 0.02, and 0.0 begins at zero")
 
 
 def is_traced(*values: Any) -> bool:

@@ -29,12 +29,13 @@ class Bias(Encoder):
         """What is added to the logits, float32 [..., H, Tq, Tk]; `positions` have one axis."""
 
 
+def wide(x: jax.Array) -> jax.Array:
+    """Positions in a type that holds their differences: int32, or float32 for real ones."""
+    return x.astype(jnp.int32 if jnp.issubdtype(x.dtype, jnp.integer) else jnp.float32)
+
+
 def offsets(positions: Positions) -> jax.Array:
     """int32 or float32 [..., Tq, Tk]: key position minus query position; integers are subtracted as such, so none is rounded."""
-
-    def wide(x: jax.Array) -> jax.Array:  # a narrow or unsigned type cannot hold the difference
-        return x.astype(jnp.int32 if jnp.issubdtype(x.dtype, jnp.integer) else jnp.float32)
-
     query, key = jnp.expand_dims(wide(positions.query), -1), jnp.expand_dims(wide(positions.keys), -2)
     rank = max(query.ndim, key.ndim)
     return leading(key, rank) - leading(query, rank)

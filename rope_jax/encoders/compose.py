@@ -14,6 +14,8 @@ __all__ = ["Compose"]
 class Compose(Encoder):
     """Opens every part's doors: what is added adds up, rotations follow one another in the order of the parts.
 
+    A bias that reads q and k (TransformerXL, CoPE) reads them as attention does, already turned.
+
     Formula: the parts'
     Extrapolates: as its parts do
     Knows: what its parts know

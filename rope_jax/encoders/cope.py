@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, leading
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, leading, require_scale
 
 __all__ = ["CoPE"]
 
@@ -41,8 +41,7 @@ class CoPE(Encoder):
         super().__post_init__()
         if self.max_count < 1:
             raise ValueError(f"CoPE max_count must be at least 1, got {self.max_count}; it is how far the gates can count")
-        if not self.init_scale >= 0:
-            raise ValueError(f"CoPE init_scale must not be negative, got {self.init_scale}")
+        require_scale("CoPE init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"rows": self.init_scale * jax.random.normal(key, (self.max_count, dims.head_dim), jnp.float32)}

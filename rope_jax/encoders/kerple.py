@@ -32,7 +32,9 @@ class Kerple(Bias):
     kernel: Literal["log", "power"] = "log"
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        """Uniform as in the released code: r1 in (0, 2), r2 in (0, 1) for "log"; r1 in (0, 1), r2 in (0, 2) for "power".
+        """Uniform in the ranges of the released code, less a hundredth at either end.
+
+        r1 in (0, 2), r2 in (0, 1) for "log"; r1 in (0, 1), r2 in (0, 2) for "power".
 
         Stored are ln r1, and ln r2 or (power) ln(r2 / (2 - r2)), so that no step of training leaves the range.
         """

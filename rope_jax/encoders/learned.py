@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced, require_scale
 
 __all__ = ["Learned"]
 
@@ -38,8 +38,7 @@ class Learned(Encoder):
         super().__post_init__()
         if self.max_length < 1:
             raise ValueError(f"Learned max_length must be at least 1, got {self.max_length}")
-        if not self.init_scale >= 0:
-            raise ValueError(f"Learned init_scale must not be negative, got {self.init_scale}")
+        require_scale("Learned init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"table": self.init_scale * jax.random.normal(key, (self.max_length, dims.width), jnp.float32)}
@@ -53,7 +52,7 @@ class Learned(Encoder):
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         """Looks rows up. A position outside the table is an error, or NaN where positions are traced; never a clamp."""
-        p = positions.query
+        p = positions.along(None, "Learned").query
         if not jnp.issubdtype(p.dtype, jnp.integer):
             raise ValueError(
                 f"Learned needs integer positions to look rows up, got {p.dtype}; round them, or use an encoder that is a "

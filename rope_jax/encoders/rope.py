@@ -56,7 +56,7 @@ class RoPE(Encoder):
             raise ValueError(f"RoPE base must be positive, got {self.base}; the usual value is 10000.0")
         for name in ("rotary_fraction", "head_fraction"):
             if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"RoPE {name} must be above 0 and at most 1, got {getattr(self, name)}")
+                raise ValueError(f"RoPE {name} must be above 0 and at most 1, got {getattr(self, name)}; 1.0 is all")
         if self.learn_base and self.learn_angles:
             raise ValueError("RoPE cannot learn both the base and the angles that come from it; choose one")
 

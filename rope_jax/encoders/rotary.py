@@ -64,7 +64,9 @@ def rotary_frequencies(
       ValueError: rotary_dim odd or < 2, base <= 0, or a negative length; concrete values only.
     """
     if rotary_dim < 2 or rotary_dim % 2:
-        raise ValueError(f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs")
+        raise ValueError(
+            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs; choose another width"
+        )
     exponents = -2.0 * np.arange(rotary_dim // 2, dtype=np.float64) / rotary_dim
     if is_traced(base):
         base = jnp.asarray(base, jnp.float32)
@@ -149,20 +151,27 @@ def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int)
     """Which axis of the positions each pair reads, and which frequency it turns with; both int [R/2]."""
     if any(size < 0 for size in sections) or sum(sections) != pairs:
         raise ValueError(
-            f"sections={tuple(sections)} must not be negative and must sum to the {pairs} rotated pairs, got {sum(sections)}"
+            f"sections={tuple(sections)} must not be negative and must sum to the {pairs} rotated pairs, got {sum(sections)}; "
+            "change them, or the rotated width"
         )
     own = np.arange(pairs)
     if arrangement == "chunked":
         if len(sections) < axes:
-            raise ValueError(f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes")
+            raise ValueError(
+                f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes; give each one"
+            )
         return np.repeat(np.arange(len(sections)) % axes, sections), own
     if arrangement not in ("interleaved", "axial"):
         raise ValueError(f"arrangement must be 'chunked', 'interleaved' or 'axial', got {arrangement!r}")
     if len(sections) != axes:
-        raise ValueError(f"{arrangement} sections={tuple(sections)} need one axis of positions each, got {axes} axes")
+        raise ValueError(
+            f"{arrangement} sections={tuple(sections)} need one axis of positions each, got {axes} axes; give as many sections"
+        )
     if arrangement == "axial":
         if len(set(sections)) > 1:
-            raise ValueError(f"axial sections={tuple(sections)} must be equal: every axis has the same frequencies")
+            raise ValueError(
+                f"axial sections={tuple(sections)} must be equal: every axis has the same frequencies; or use 'chunked'"
+            )
         return np.repeat(np.arange(axes), sections), np.tile(own[::axes], axes)
     chosen = np.zeros(pairs, int)
     for axis in range(1, axes):
@@ -208,7 +217,8 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "ha
     axis = _pair_axis(layout)
     shape = (2, pairs) if axis == -2 else (pairs, 2)
     turned = x[..., : 2 * pairs].astype(jnp.float32).reshape(*x.shape[:-1], *shape)
-    first, second = (lax.index_in_dim(turned, i, axis, keepdims=False) for i in (0, 1))
+    # the derivative of a split joins two views; that of two slices pads and adds, which costs bfloat16 twice as much
+    first, second = (jnp.squeeze(part, axis) for part in lax.split(turned, (1, 1), axis=turned.ndim + axis))
     cos = leading(jnp.expand_dims(cos, -2), x.ndim)
     sin = leading(jnp.expand_dims(-sin if inverse else sin, -2), x.ndim)
     # stacking views of one axis of two is what keeps this at the speed of memory; joining two halves costs twice as much

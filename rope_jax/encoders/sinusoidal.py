@@ -109,5 +109,6 @@ class Sinusoidal(Encoder):
         inverse_wavelengths(dims.width, self.base, self.spacing)
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
-        added = sinusoidal(positions.query, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
+        at = positions.along(None, "Sinusoidal").query
+        added = sinusoidal(at, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
         return x + jnp.broadcast_to(added, x.shape).astype(x.dtype)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.encoders.base import Dims, Params, Positions, Tables
+from rope_jax.encoders.base import Dims, Params, Positions, Tables, require_scale
 from rope_jax.encoders.bias import Bias, offsets
 
 __all__ = ["T5Bias", "t5_bucket"]
@@ -96,8 +96,7 @@ class T5Bias(Bias):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_buckets(self.num_buckets, self.max_distance, self.bidirectional)
-        if not self.init_scale >= 0:
-            raise ValueError(f"T5Bias init_scale must not be negative, got {self.init_scale}")
+        require_scale("T5Bias init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"table": self.init_scale * jax.random.normal(key, (self.num_buckets, dims.num_heads), jnp.float32)}

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables
-from rope_jax.encoders.scaling import require_original_length
 
 __all__ = ["LogN", "LogitScale", "log_n_scale"]
 
@@ -33,9 +32,11 @@ def log_n_scale(n: jax.Array | int, *, original_length: int) -> jax.Array:
 
 
 def _require_long(original_length: int) -> None:
-    require_original_length("LogN", original_length)
     if original_length < 2:
-        raise ValueError(f"LogN original_length must be at least 2, got {original_length}: the logarithm of 1 is 0")
+        raise ValueError(
+            f"LogN original_length must be at least 2, got {original_length}: the logarithm of 1 is 0; it is the trained length "
+            "in input positions"
+        )
 
 
 def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
@@ -45,7 +46,9 @@ def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class LogitScale(Encoder):
-    """Multiplies the logits by a constant: with RoPE(scaling=YaRN(...)), by the YaRN's `softmax_scale`, DeepSeek-V3's factor.
+    """Multiplies q . k by a constant, not what biases add.
+
+    DeepSeek-V3's is `softmax_scale` of its YaRN.
 
     Formula: q times scale
     Extrapolates: says nothing of positions; goes with an encoder that does
@@ -79,7 +82,7 @@ class LogitScale(Encoder):
 
 @dataclass(frozen=True, kw_only=True)
 class LogN(Encoder):
-    """Multiplies the logits by the logarithm of how much a query sees, over that of the trained length (arXiv:2202.12172).
+    """Multiplies q . k by the logarithm of how much a query sees, over that of the trained length (arXiv:2202.12172).
 
     Formula: q times max(1, ln n / ln original_length), n the query's position + 1 or the current length
     Extrapolates: says nothing of positions; goes with an encoder that does, as Compose(RoPE(), LogN(original_length=26))

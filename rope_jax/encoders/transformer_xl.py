@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rope_jax.encoders.base import Dims, Params, Positions, Tables
-from rope_jax.encoders.bias import Bias
+from rope_jax.encoders.base import Dims, Params, Positions, Tables, require_scale
+from rope_jax.encoders.bias import Bias, wide
 from rope_jax.encoders.sinusoidal import inverse_wavelengths
 
 __all__ = ["TransformerXL"]
@@ -40,13 +40,15 @@ class TransformerXL(Bias):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        inverse_wavelengths(2, self.base, "vaswani")
-        if not self.init_scale >= 0:
-            raise ValueError(f"TransformerXL init_scale must not be negative, got {self.init_scale}")
+        if not 0 < self.base < math.inf:
+            raise ValueError(f"TransformerXL base must be positive, got {self.base}; the usual value is 10000.0")
+        require_scale("TransformerXL init_scale", self.init_scale)
 
     def check(self, dims: Dims, length: int) -> None:
         if dims.width % 2:
-            raise ValueError(f"TransformerXL needs an even width, got {dims.width}: its sinusoid pairs sines with cosines")
+            raise ValueError(
+                f"TransformerXL needs an even width, got {dims.width}: its sinusoid pairs sines with cosines; add or drop one"
+            )
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         u, v, w = jax.random.split(key, 3)
@@ -61,8 +63,12 @@ class TransformerXL(Bias):
         pairs = tables["w"].shape[1]
         inverse = jnp.asarray(inverse_wavelengths(2 * pairs, self.base, "vaswani"), jnp.float32)
 
+        first = wide(
+            positions.keys[..., :1]
+        )  # distances alone count: measured from here, angles stay as small as the text is long
+
         def waves(at: jax.Array) -> tuple[jax.Array, jax.Array]:
-            angles = jnp.expand_dims(at.astype(jnp.float32), -1) * inverse.reshape((1,) * at.ndim + (-1,))
+            angles = jnp.expand_dims((wide(at) - first).astype(jnp.float32), -1) * inverse.reshape((1,) * at.ndim + (-1,))
             return jnp.sin(angles), jnp.cos(angles)
 
         def product(pattern: str, a: jax.Array, b: jax.Array) -> jax.Array:

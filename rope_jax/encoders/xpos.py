@@ -26,7 +26,9 @@ def xpos_decay(rotary_dim: int) -> jax.Array:
       float32 [R/2], between 2/7 and 1.
     """
     if rotary_dim < 2 or rotary_dim % 2:
-        raise ValueError(f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs")
+        raise ValueError(
+            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs; choose another width"
+        )
     return jnp.asarray((2 * np.arange(rotary_dim // 2) + 0.4 * rotary_dim) / (1.4 * rotary_dim), jnp.float32)
 
 
@@ -67,9 +69,11 @@ class XPos(RoPE):
         reach = self.scale_base * _LARGEST / math.log(3.5)
         furthest = max(abs(self.centre), abs(length - 1 - self.centre))
         if furthest > reach:
+            middle = (length - 1) / 2
             raise ValueError(
                 f"XPos keys at {furthest:.0f} positions from the centre would leave float32; it holds {reach:.0f} with "
-                f"scale_base={self.scale_base}: raise scale_base, or move the centre to {(length - 1) / 2:.0f}"
+                f"scale_base={self.scale_base}: raise scale_base to {math.ceil(self.scale_base * furthest / reach)}"
+                + (f", or move the centre to {middle:.0f}" if middle < reach - 1 else "")
             )
 
     def tables(self, prepared: Frequencies, positions: Positions) -> Tables:

@@ -127,7 +127,7 @@ def test_check_compares_the_length_before_anything_is_traced() -> None:
     [
         ({"max_length": 0}, r"max_length must be at least 1, got 0"),
         ({"max_length": -3}, r"max_length must be at least 1, got -3"),
-        ({"max_length": 3, "init_scale": -0.1}, r"init_scale must not be negative, got -0.1"),
+        ({"max_length": 3, "init_scale": -0.1}, r"init_scale must be finite and not negative, got -0.1"),
     ],
 )
 def test_impossible_options_are_errors(options: dict, message: str) -> None:

@@ -1,0 +1,278 @@
+"""Compose: every part's doors, parameters and variants; against the parts opened one by one."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rope_jax as rj
+from rope_jax.config import Method, ModelConfig, Variant, content_hash
+from rope_jax.model import encoding_params, functional
+
+DIMS = rj.Dims(width=8, num_heads=2, head_dim=4)
+LENGTH = 6
+X = jax.random.normal(jax.random.key(0), (LENGTH, 8))
+Q, K = jax.random.normal(jax.random.key(1), (2, LENGTH, 2, 4))
+AT = rj.Positions(query=jnp.array([0, 1, 4, 5, 9, 12]), length=13)
+
+
+@partial(jax.jit, static_argnums=0)
+def doors(encoder, params, positions=AT):
+    """(embedded, q, k, bias) of one layer."""
+    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    q, k = encoder.rotate(tables, Q, K)
+    return encoder.embed(tables, X, positions), q, k, encoder.bias(tables, q, k, positions)
+
+
+def drawn(encoder, seed=0):
+    """Every parameter away from where it starts."""
+    initial, random = encoder.init(jax.random.key(seed), DIMS), np.random.default_rng(seed)
+    return jax.tree.map(lambda x: x + jnp.asarray(random.normal(size=x.shape), jnp.float32), initial)
+
+
+def assert_same(got, expected, **tolerance):
+    for ours, theirs in zip(got, expected, strict=True):
+        if theirs is None:
+            assert ours is None
+        else:
+            np.testing.assert_allclose(ours, theirs, **{"rtol": 1e-6, "atol": 1e-6} | tolerance)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        rj.NoPE(),
+        rj.Learned(max_length=16),
+        rj.RoPE(learn_base=True, scaling=rj.DynamicNTK(original_length=4)),
+        rj.Kerple(),
+        rj.CoPE(max_count=3, init_scale=1.0),
+        rj.LogN(original_length=4),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_of_one_is_the_one(part):
+    one = rj.Compose(part)
+    params = drawn(part)
+    assert_same(doors(one, {"part0": params} if params else {}), doors(part, params))
+    assert one.needs_length == part.needs_length
+    assert one.presumed_length == part.presumed_length
+    assert one.variant_fields == {f"{name} of part 0" for name in part.variant_fields}
+
+
+def test_what_is_added_is_the_sum_in_any_order():
+    parts = (rj.ALiBi(), rj.Kerple(), rj.T5Bias(init_scale=1.0), rj.Fire())
+    learned = [drawn(part, i) for i, part in enumerate(parts)]
+    biases = [np.asarray(doors(part, params)[3], np.float64) for part, params in zip(parts, learned, strict=True)]
+    for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)):
+        params = {f"part{i}": learned[j] for i, j in enumerate(order) if learned[j]}
+        got = doors(rj.Compose(*(parts[j] for j in order)), params)[3]
+        np.testing.assert_allclose(got, sum(biases), rtol=1e-5, atol=1e-5)
+    embedding = doors(rj.Compose(rj.Sinusoidal(), rj.Learned(max_length=16)), {"part1": {"table": jnp.ones((16, 8))}})[0]
+    np.testing.assert_allclose(embedding, np.asarray(X) + np.asarray(rj.sinusoidal(AT.query, 8)) + 1, rtol=1e-6, atol=1e-6)
+
+
+def test_a_bias_is_none_only_if_no_part_has_one():
+    assert doors(rj.Compose(rj.RoPE(), rj.NoPE()), {})[3] is None
+    both = doors(rj.Compose(rj.NoPE(), rj.ALiBi(), rj.RoPE()), {})
+    np.testing.assert_array_equal(both[3], rj.alibi_bias(AT.query, AT.query, 2))
+
+
+def test_biases_with_and_without_a_batch_axis_add_up():
+    """TransformerXL's bias has the contents' batch, ALiBi's the positions', which have none."""
+    q = jnp.stack([Q, 2 * Q])
+    content = rj.TransformerXL()
+    params = drawn(content)
+    encoder = rj.Compose(rj.ALiBi(), content)
+    got = jax.jit(lambda: encoder.bias(encoder.prepare({"part1": params}, None, DIMS), q, q, AT))()
+    alone = jax.jit(lambda: content.bias(params, q, q, AT))()
+    expected = np.asarray(alone) + np.asarray(rj.alibi_bias(AT.query, AT.query, 2))
+    np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_rotations_follow_one_another():
+    """Two of one layout turn by the sum of both angles; those of two layouts do not commute."""
+    first, second = rj.RoPE(), rj.RoPE(base=50.0)
+    cos, sin = rj.rotary_tables(first.frequencies(4), AT.query)
+    also = rj.rotary_tables(second.frequencies(4), AT.query)
+    once = rj.rotate(rj.rotate(Q, cos, sin), *also)
+    assert_same(doors(rj.Compose(first, second), {})[1:2], [once], atol=1e-5)
+    half, pairs = rj.RoPE(), rj.RoPE(layout="interleaved", base=50.0)
+    for order in ((half, pairs), (pairs, half)):
+        expected = Q
+        for part in order:
+            expected = rj.rotate(expected, *rj.rotary_tables(part.frequencies(4), AT.query), layout=part.layout)
+        assert_same(doors(rj.Compose(*order), {})[1:2], [expected], atol=1e-5)
+    one, other = (doors(rj.Compose(*order), {})[1] for order in ((half, pairs), (pairs, half)))
+    assert float(jnp.max(jnp.abs(one - other))) > 0.1
+
+
+def test_parameters_are_drawn_a_part_and_found_again():
+    encoder = rj.Compose(rj.ALiBi(), rj.Kerple(), rj.Sinusoidal(), rj.Kerple())
+    initial = encoder.init(jax.random.key(0), DIMS)
+    assert set(initial) == {"part1", "part3"}
+    for leaf in ("log_r1", "log_r2"):  # drawn apart
+        assert not np.allclose(initial["part1"][leaf], initial["part3"][leaf])
+    assert rj.Compose(rj.RoPE(), rj.ALiBi()).init(jax.random.key(0), DIMS) == {}
+    swapped = {"part1": initial["part3"], "part3": initial["part1"]}
+    np.testing.assert_allclose(doors(encoder, swapped)[3], doors(encoder, initial)[3], rtol=1e-5, atol=1e-6)
+    without = jax.tree.map(lambda x: jnp.full_like(x, -30.0), initial["part3"])  # r1 = e^-30: part 3 adds nothing
+    alone = doors(rj.Compose(rj.ALiBi(), rj.Kerple()), {"part1": initial["part1"]})[3]
+    np.testing.assert_allclose(doors(encoder, initial | {"part3": without})[3], alone, rtol=1e-5, atol=1e-6)
+
+
+def test_composites_nest():
+    kerple = drawn(rj.Kerple())
+    nested = rj.Compose(rj.RoPE(), rj.Compose(rj.ALiBi(), rj.Kerple()))
+    flat = rj.Compose(rj.RoPE(), rj.ALiBi(), rj.Kerple())
+    assert_same(doors(nested, {"part1": {"part1": kerple}}), doors(flat, {"part2": kerple}))
+    assert set(nested.init(jax.random.key(0), DIMS)["part1"]) == {"part1"}
+
+
+def test_it_is_a_value():
+    encoder = rj.Compose(rj.RoPE(), rj.ALiBi())
+    assert encoder == rj.Compose(parts=(rj.RoPE(), rj.ALiBi()))
+    assert hash(encoder) == hash(rj.Compose(rj.RoPE(), rj.ALiBi()))
+    assert content_hash(encoder) != content_hash(rj.Compose(rj.ALiBi(), rj.RoPE()))
+    assert content_hash(encoder) != content_hash(rj.Compose(rj.RoPE(), rj.ALiBi(slope_scale=2.0)))
+
+
+def test_the_length_is_needed_if_a_part_needs_it_and_presumed_if_one_presumes_it():
+    dynamic = rj.RoPE(scaling=rj.DynamicNTK(original_length=26))
+    assert rj.Compose(rj.ALiBi(), dynamic).needs_length
+    assert not rj.Compose(rj.ALiBi(), rj.RoPE()).needs_length
+    assert rj.Compose(rj.RoPE(), rj.LogN(original_length=8, by="length")).needs_length
+    assert rj.Compose(rj.ALiBi(), dynamic).presumed_length == 26
+    assert rj.Compose(rj.ALiBi(), rj.RoPE()).presumed_length is None
+
+
+def test_decoding_is_the_row_of_the_whole():
+    encoder = rj.Compose(rj.RoPE(), rj.LogN(original_length=2), rj.Kerple(), rj.CoPE(max_count=3, init_scale=1.0))
+    params = drawn(encoder)
+    whole = doors(encoder, params, rj.Positions(query=jnp.arange(LENGTH)))
+
+    @jax.jit
+    def one(t):
+        here = rj.Positions(query=t[None], key=jnp.arange(LENGTH))
+        tables = encoder.tables(encoder.prepare(params, None, DIMS), here)
+        q, k = encoder.rotate(tables, jax.lax.dynamic_slice_in_dim(Q, t, 1), K)
+        return q, k, encoder.bias(tables, q, k, here)
+
+    for t in (0, 2, 5):
+        q, k, bias = one(jnp.asarray(t))
+        assert_same((q, k), (whole[1][t : t + 1], whole[2]), atol=1e-5)
+        np.testing.assert_allclose(bias[:, 0, : t + 1], whole[3][:, t, : t + 1], atol=1e-5)
+
+
+# variants of a trained method
+
+TRAINED = rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple())
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        rj.Compose(rj.RoPE(scaling=rj.NTK(factor=4.0)), rj.LogN(original_length=26), rj.Kerple()),
+        rj.Compose(rj.RoPE(), rj.LogN(original_length=5), rj.Kerple()),
+        rj.Compose(rj.RoPE(base=500.0, scaling=rj.Linear(factor=2.0)), rj.LogN(original_length=9), rj.Kerple()),
+    ],
+)
+def test_a_variant_may_change_what_its_parts_may(variant):
+    assert TRAINED.changed_by(variant) == set()
+    method = Method(encoder=TRAINED, variants=(Variant(name="other", encoder=variant),))
+    assert [each.name for each in method.all_variants] == ["as-trained", "other"]
+    # and the trained encoder runs what the variant prepared
+    params = drawn(TRAINED)
+    tables = TRAINED.tables(variant.prepare(params, 13, DIMS), AT)
+    q, k = TRAINED.rotate(tables, Q, K)
+    assert_same((X, q, k, TRAINED.bias(tables, q, k, AT)), doors(variant, params), atol=1e-5)
+    assert float(jnp.max(jnp.abs(q - doors(TRAINED, params)[1]))) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("variant", "changed"),
+    [
+        (rj.Compose(rj.RoPE(layout="interleaved"), rj.LogN(original_length=26), rj.Kerple()), "layout of part 0"),
+        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26, by="length"), rj.Kerple()), "by of part 1"),
+        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple(kernel="power")), "kernel of part 2"),
+        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.ALiBi()), "the class of part 2"),
+        (
+            rj.Compose(rj.RoPE(layout="interleaved"), rj.LogN(original_length=26), rj.Kerple(kernel="power")),
+            "kernel of part 2, layout of part 0",
+        ),
+        (rj.Compose(rj.RoPE(), rj.Kerple()), "the parts"),
+        (rj.Compose(rj.LogN(original_length=26), rj.RoPE(), rj.Kerple()), "the class of part 0, the class of part 1"),
+        (rj.RoPE(), "the parts"),
+    ],
+)
+def test_a_variant_that_changes_more_is_refused_by_part(variant, changed):
+    with pytest.raises(
+        ValueError, match=re.escape(f"variant 'other' changes {changed} of the trained Compose; options")
+    ) as caught:
+        Method(encoder=TRAINED, variants=(Variant(name="other", encoder=variant),))
+    said = str(caught.value)
+    assert "may change after training: " in said
+    assert "scaling of part 0" in said
+    assert "original_length of part 1" in said
+    assert said.endswith("Make it a Method of its own instead")
+
+
+def test_a_plain_encoder_is_no_variant_of_a_composite_nor_the_reverse():
+    with pytest.raises(ValueError, match="changes the class of the trained RoPE"):
+        Method(encoder=rj.RoPE(), variants=(Variant(name="other", encoder=rj.Compose(rj.RoPE())),))
+
+
+# in the model
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_in_the_model_all_parts_learn(dtype):
+    encoder = rj.Compose(rj.RoPE(learn_base=True), rj.LogN(original_length=3), rj.Kerple())
+    config = ModelConfig(num_layers=1, width=8, num_heads=2, mlp_factor=1, compute_dtype=dtype)
+    init, apply = functional(config, 5, encoder)
+    params = init(jax.random.key(0))
+    assert set(encoding_params(params)) == {"part0", "part2"}
+    tokens = jnp.array([[0, 1, 2, 3, 4, 1, 2], [4, 3, 2, 1, 0, 0, 1]])
+    at = rj.Positions(query=jnp.arange(7), length=jnp.array([7, 7]))
+
+    @jax.jit
+    def run(params):
+        def total(params):
+            logits = apply(params, tokens, at)
+            return -jnp.sum(jax.nn.log_softmax(logits)[:, :-1, 0]), logits
+
+        return jax.grad(total, has_aux=True)(params)
+
+    gradient, logits = run(params)
+    assert logits.dtype == jnp.float32
+    for leaf in jax.tree.leaves(encoding_params(gradient)):
+        assert leaf.dtype == jnp.float32
+        assert np.isfinite(np.asarray(leaf)).all()
+        assert np.asarray(leaf).all()  # every head's
+    for part, leaf in (("part2", "log_r1"), ("part0", "log_base")):
+        moved = jax.tree.map(lambda x: x, params)
+        moved["encoding"][part][leaf] = moved["encoding"][part][leaf] + 1.0
+        assert float(jnp.max(jnp.abs(run(moved)[1] - logits))) > 1e-5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: rj.Compose(),
+            "Compose needs at least one encoder, such as Compose(RoPE(), ALiBi()); NoPE() is the one that does nothing",
+        ),
+        (lambda: rj.Compose(rj.RoPE), "Compose parts must be a tuple, of which each is an object of class Encoder, got"),
+        (lambda: rj.Compose(rj.RoPE(), rj.NTK(factor=2.0)), "each is an object of class Encoder, got"),
+        (lambda: rj.Compose(rj.ALiBi(), rj.HardALiBi(masked_heads=3)).check(DIMS, 9), "masked_heads=3 is above the 2 heads"),
+        (
+            lambda: rj.Compose(rj.ALiBi(), rj.Learned(max_length=4)).check(DIMS, 9),
+            "Learned(max_length=4) has no row for position",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()

@@ -1,0 +1,245 @@
+"""xPos against rotations of complex numbers in float64: scores, centre, ranges, and what it shares with RoPE."""
+
+import cmath
+import math
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rope_jax as rj
+
+DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
+QUERY = np.array([[0, 3, 7, 40], [2, 2, 90, 130]])  # neither contiguous nor sorted
+KEY = np.array([[0, 1, 5, 40, 41], [4, 2, 9, 80, 3]])
+CENTRES = (-1500.0, 2048.5)
+
+
+def contents(*leading, dtype=jnp.float32):
+    return [jax.random.normal(jax.random.key(i), (*leading, n, 2, 8)).astype(dtype) for i, n in enumerate((4, 5))]
+
+
+def pair_of(vector, i, pairs, layout):
+    return complex(vector[i], vector[i + pairs]) if layout == "half" else complex(vector[2 * i], vector[2 * i + 1])
+
+
+def naive_scores(q, k, query, key, *, layout="half", rotary=8, heads=2, scale_base=512.0, factor=1.0):
+    """arXiv:2212.10554, eq. 13: the score of RoPE with pair i times zeta_i^((m - n) / scale_base). float64 [H, Tq, Tk]."""
+    q, k = (np.asarray(x, np.float64) for x in (q, k))
+    out = np.einsum("thd,shd->hts", q, k)  # heads that are not turned
+    for h, a, b in np.ndindex(heads, len(query), len(key)):
+        distance = float(query[a]) - float(key[b])
+        score = float(q[a, h, rotary:] @ k[b, h, rotary:])
+        for i in range(rotary // 2):
+            zeta = (2 * i + 0.4 * rotary) / (1.4 * rotary)
+            turn = cmath.exp(1j * distance * 10_000 ** (-2 * i / rotary) / factor)
+            x, y = (pair_of(each, i, rotary // 2, layout) for each in (q[a, h], k[b, h]))
+            score += zeta ** (distance / scale_base) * (x * y.conjugate() * turn).real
+        out[h, a, b] = score
+    return out
+
+
+@partial(jax.jit, static_argnums=0)
+def turned(encoder, q, k, positions, params=None):
+    prepared = encoder.prepare(params or {}, positions.length, DIMS)
+    return encoder.rotate(encoder.tables(prepared, positions), q, k)
+
+
+def scores(encoder, q, k, positions, params=None):
+    """float64 products, so that what is measured is the tables' and the rotation's error."""
+    q, k = (np.asarray(x, np.float64) for x in turned(encoder, q, k, positions, params))
+    return np.einsum("...thd,...shd->...hts", q, k)
+
+
+def test_decays_are_the_papers():
+    for dim in (2, 8, 64):
+        expected = [(2 * i + 0.4 * dim) / (1.4 * dim) for i in range(dim // 2)]
+        np.testing.assert_allclose(rj.xpos_decay(dim), expected, rtol=1e-6)
+    assert rj.xpos_decay(8).dtype == jnp.float32
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"scale_base": 20.0},
+        {"rotary_fraction": 0.5, "head_fraction": 0.5, "scale_base": 64.0},
+        {"rotary_fraction": 0.25},  # one pair
+    ],
+    ids=str,
+)
+def test_scores_are_those_of_rope_that_decay(layout, options):
+    encoder = rj.XPos(layout=layout, **options)
+    q, k = contents(2)
+    got = scores(encoder, q, k, rj.Positions(query=jnp.asarray(QUERY), key=jnp.asarray(KEY)))
+    size = {"rotary": int(8 * encoder.rotary_fraction), "heads": int(2 * encoder.head_fraction)}
+    for row in range(2):
+        expected = naive_scores(q[row], k[row], QUERY[row], KEY[row], layout=layout, scale_base=encoder.scale_base, **size)
+        np.testing.assert_allclose(got[row], expected, rtol=2e-5, atol=2e-4)
+
+
+@settings(deadline=None, max_examples=15)
+@given(shift=st.integers(-3000, 3000), centre=st.sampled_from(CENTRES))
+def test_scores_are_relative_and_the_same_from_any_centre(shift, centre):
+    q, k = contents()
+    at = rj.Positions(query=jnp.asarray(QUERY[0] + shift), key=jnp.asarray(KEY[0] + shift))
+    got = scores(rj.XPos(), q, k, at)
+    np.testing.assert_allclose(got, naive_scores(q, k, QUERY[0], KEY[0]), rtol=2e-3, atol=4e-3)
+    elsewhere = scores(rj.XPos(centre=centre), q, k, at)
+    np.testing.assert_allclose(elsewhere, got, rtol=2e-3, atol=4e-3)
+
+
+@pytest.mark.parametrize("centre", CENTRES)
+def test_at_the_centre_it_is_rope_and_norms_balance_elsewhere(centre):
+    q, k = contents()
+    at = rj.Positions(query=jnp.full(4, centre), key=jnp.full(5, centre))
+    for ours, plain in zip(turned(rj.XPos(centre=centre), q, k, at), turned(rj.RoPE(), q, k, at), strict=True):
+        np.testing.assert_allclose(ours, plain, atol=1e-6)
+    away = rj.Positions(query=jnp.full(4, centre + 300), key=jnp.full(5, centre + 300))
+    ours, plain = (turned(encoder, q, k, away) for encoder in (rj.XPos(centre=centre), rj.RoPE()))
+    zeta = np.tile(np.asarray(rj.xpos_decay(8), np.float64), 2) ** (300 / 512)  # layout "half": pair i is (i, i + 4)
+    np.testing.assert_allclose(ours[0], np.asarray(plain[0]) * zeta, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(ours[1], np.asarray(plain[1]) / zeta, rtol=1e-5, atol=1e-6)
+
+
+def test_a_frequency_map_turns_more_slowly_and_leaves_the_decay():
+    q, k = contents()
+    at = rj.Positions(query=jnp.asarray(QUERY[0]), key=jnp.asarray(KEY[0]))
+    got = scores(rj.XPos(scaling=rj.Linear(factor=4.0), scale_base=30.0), q, k, at)
+    expected = naive_scores(q, k, QUERY[0], KEY[0], scale_base=30.0, factor=4.0)
+    np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-4)
+    yarn = rj.YaRN(factor=4.0, original_length=64, attention_factor=3.0)  # cos and sin times 3, so scores times 9
+    ours, plain = (scores(rj.XPos(scaling=yarn, scale_base=b), q, k, at) for b in (1e9, 30.0))
+    np.testing.assert_allclose(ours, scores(rj.RoPE(scaling=yarn), q, k, at), rtol=1e-4, atol=1e-3)
+    zero = rj.Positions(query=jnp.array([7]), key=jnp.array([7]))
+    here = scores(rj.XPos(scaling=yarn, scale_base=30.0), q[:1], k[:1], zero)
+    np.testing.assert_allclose(here, 9 * naive_scores(q[:1], k[:1], [7], [7]), rtol=1e-4)
+    assert np.abs(ours - plain).max() > 0.1
+
+
+def test_decoding_and_packing():
+    encoder = rj.XPos(scale_base=20.0)
+    q = jax.random.normal(jax.random.key(3), (9, 2, 8))
+    whole = turned(encoder, q, q[::-1], rj.Positions(query=jnp.arange(9)))
+    for t in (0, 4, 8):
+        one = turned(encoder, q[t : t + 1], q[::-1], rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
+        np.testing.assert_allclose(one[0], whole[0][t : t + 1], rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(one[1], whole[1], rtol=1e-6, atol=1e-7)
+    packed = turned(encoder, q, q, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
+    alone = turned(encoder, q[5:], q[5:], rj.Positions(query=jnp.arange(4)))
+    for ours, theirs in zip(packed, alone, strict=True):
+        np.testing.assert_allclose(ours[5:], theirs, rtol=1e-6, atol=1e-7)
+
+
+def test_bfloat16_comes_back_and_the_tables_stay_float32():
+    q, k = contents(dtype=jnp.bfloat16)
+    at = rj.Positions(query=jnp.array([4000, 4001, 4003, 4100]), key=jnp.array([4000, 3999, 3001, 3990, 4002]))
+    narrow = turned(rj.XPos(), q, k, at)
+    exact = turned(rj.XPos(), q.astype(jnp.float32), k.astype(jnp.float32), at)
+    for ours, wide in zip(narrow, exact, strict=True):
+        assert ours.dtype == jnp.bfloat16
+        np.testing.assert_array_equal(ours, wide.astype(jnp.bfloat16))
+    tables = rj.XPos().tables(rj.XPos().prepare({}, None, DIMS), at)
+    assert {leaf.dtype for leaf in jax.tree.leaves(tables)} == {jnp.dtype(jnp.float32)}
+
+
+def test_vmap_is_a_loop():
+    q, k = contents(2)
+    at = rj.Positions(query=jnp.asarray(QUERY), key=jnp.asarray(KEY))
+    whole = turned(rj.XPos(), q, k, at)
+    mapped = jax.vmap(lambda q, k, m, n: turned(rj.XPos(), q, k, rj.Positions(query=m, key=n)))(q, k, at.query, at.key)
+    for ours, theirs in zip(mapped, whole, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("scale_base", "centre"), [(512.0, 0.0), (8.0, 0.0), (512.0, 10_000.0), (64.0, -50.5)])
+def test_up_to_the_longest_length_that_check_accepts_nothing_leaves_float32(scale_base, centre):
+    encoder = rj.XPos(scale_base=scale_base, centre=centre)
+
+    def accepts(length):
+        try:
+            encoder.check(DIMS, length)
+        except ValueError:
+            return False
+        return True
+
+    low, high = 1, 10**7
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if accepts(middle) else (low, middle)
+    assert 1 < low < 10**6
+    assert (low - 1 - centre) / scale_base * math.log(3.5) > 40  # keys of e^40: the bound is not absurdly low either
+    q, _ = contents()
+    at = low - 1 - np.array([0, 1, 2, 40])
+    got = scores(encoder, q, q, rj.Positions(query=jnp.asarray(at)))
+    assert np.isfinite(got).all()
+    expected = naive_scores(q, q, at, at, scale_base=scale_base)
+    own = range(4), range(4)  # distance 0, whose score no angle disturbs
+    np.testing.assert_allclose(got[:, *own], expected[:, *own], rtol=1e-3)
+    for leaf in jax.tree.leaves(encoder.tables(encoder.prepare({}, None, DIMS), rj.Positions(query=jnp.array([0, low - 1])))):
+        assert np.isfinite(np.asarray(leaf)).all()
+    with pytest.raises(ValueError, match="would leave float32"):
+        encoder.check(DIMS, high)
+    encoder.check(DIMS, 1)
+
+
+def test_the_refusal_names_a_remedy_that_works():
+    with pytest.raises(ValueError, match="raise scale_base to 783, or move the centre to") as caught:
+        rj.XPos().check(DIMS, 50_000)
+    assert "scale_base=512.0" in str(caught.value)
+    assert "49999 positions from the centre" in str(caught.value)
+    centre = float(str(caught.value).rsplit(" ", 1)[1])
+    rj.XPos(centre=centre).check(DIMS, 50_000)
+    rj.XPos(scale_base=783.0).check(DIMS, 50_000)
+    with pytest.raises(ValueError, match=r"raise scale_base to 3132$"):  # no centre helps
+        rj.XPos().check(DIMS, 200_000)
+    with pytest.raises(ValueError, match="would leave float32"):  # the first position is too far from such a centre
+        rj.XPos(centre=1e6).check(DIMS, 2)
+
+
+@pytest.mark.parametrize("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]], ids=["zero", "near", "far"])
+def test_gradients_are_finite_with_one_pair_too(at):
+    encoder = rj.XPos(learn_base=True, rotary_fraction=0.25)
+    q, _ = contents()
+    params = encoder.init(jax.random.key(0), DIMS)
+
+    @partial(jax.grad, argnums=(0, 1, 2))
+    def gradients(params, q, k):
+        a, b = turned(encoder, q, k, rj.Positions(query=jnp.asarray(at)), params)
+        return jnp.sum(jnp.where(jnp.tri(4, dtype=bool), jnp.einsum("thd,shd->hts", a, b), 0.0))
+
+    found = gradients(params, q, q[::-1])
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(found))
+    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(found[1:]))
+
+
+def test_its_variants_are_ropes():
+    """Decay and centre act on positions, past what a variant prepares."""
+    assert rj.XPos().changed_by(rj.XPos(scaling=rj.NTK(factor=2.0), base=50.0)) == set()
+    assert rj.XPos().changed_by(rj.XPos(scale_base=64.0, centre=2.0, layout="interleaved")) == {"scale_base", "centre", "layout"}
+    assert rj.XPos().changed_by(rj.RoPE()) == {"the class"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rj.xpos_decay(7), "rotary_dim must be even and at least 2, got 7: features are turned in pairs"),
+        (lambda: rj.xpos_decay(0), "rotary_dim must be even and at least 2, got 0: features are turned in pairs"),
+        (lambda: rj.XPos(scale_base=0.0), "XPos scale_base must be positive, got 0.0; the paper's is 512.0"),
+        (lambda: rj.XPos(scale_base=math.inf), "XPos scale_base must be positive, got inf; the paper's is 512.0"),
+        (lambda: rj.XPos(centre=math.nan), "XPos centre must be finite, got nan; 0.0 is the first position"),
+        (
+            lambda: rj.XPos(sections=(2, 2)),
+            "XPos decays along one axis, got sections=(2, 2); leave them out, or use RoPE",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(make, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        make()
