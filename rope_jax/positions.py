@@ -1,7 +1,15 @@
-"""Positions as data: explicit arrays that every encoder reads, made apart from the encoders."""
+"""Positions as data: explicit arrays that every encoder reads, made apart from the encoders.
+
+Shapes: [..., T] int32 unless said otherwise. The random ones draw for each example's own length, never for the padded one: the
+same key and length give the same positions whatever the padding. What stands past an example's length is in range and means
+nothing.
+"""
+
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 def contiguous(length: int, *, offset: int | jax.Array = 0) -> jax.Array:
@@ -24,3 +32,172 @@ def contiguous(length: int, *, offset: int | jax.Array = 0) -> jax.Array:
     start = jnp.expand_dims(jnp.asarray(offset, jnp.int32), -1)
     steps = jnp.arange(length, dtype=jnp.int32)
     return start + jnp.reshape(steps, (1,) * (start.ndim - 1) + (-1,))
+
+
+def from_mask(mask: jax.Array) -> jax.Array:
+    """Positions of the real tokens among padding: [0, 0, 1, 1, 1] gives the real ones 0, 1, 2; padding has 0 before them.
+
+    Args:
+      mask: bool or int [..., T], true where a token is real.
+
+    Returns:
+      int32 [..., T]: real tokens before this one.
+    """
+    real = jnp.asarray(mask).astype(bool).astype(jnp.int32)
+    return jnp.maximum(jnp.cumsum(real, axis=-1) - 1, 0)
+
+
+def from_segment_ids(ids: jax.Array) -> jax.Array:
+    """Positions in packed rows, which begin anew with every document: [1, 1, 1, 2, 2] gives [0, 1, 2, 0, 1].
+
+    Args:
+      ids: int [..., T], equal for neighbours of one document; an id that comes back is a new document.
+
+    Returns:
+      int32 [..., T].
+    """
+    ids = jnp.asarray(ids)
+    at = jnp.broadcast_to(jnp.arange(ids.shape[-1], dtype=jnp.int32), ids.shape)
+    begins = jnp.concatenate([jnp.ones_like(ids[..., :1], bool), ids[..., 1:] != ids[..., :-1]], axis=-1)
+    return at - jax.lax.cummax(jnp.where(begins, at, 0), axis=ids.ndim - 1)
+
+
+def context_parallel(length: int, *, ranks: int, rank: int) -> jax.Array:
+    """The positions that one rank holds when a sequence is cut zig-zag, so that causal attention costs every rank the same.
+
+    The sequence is cut into 2 * ranks chunks; rank r has chunk r and chunk 2 * ranks - 1 - r (as in Llama 3, arXiv:2407.21783,
+    section 3.3.2): 8 tokens over 2 ranks are 0, 1, 6, 7 and 2, 3, 4, 5.
+
+    Args:
+      length: of the whole sequence; a multiple of 2 * ranks.
+      ranks: how many share it.
+      rank: which, from 0.
+
+    Returns:
+      int32 [length / ranks].
+    """
+    if ranks < 1 or not 0 <= rank < ranks:
+        raise ValueError(f"context_parallel needs 0 <= rank < ranks, got rank={rank} and ranks={ranks}")
+    if length % (2 * ranks):
+        raise ValueError(
+            f"context_parallel cuts a sequence into 2 * ranks = {2 * ranks} chunks, which do not divide length {length}; "
+            f"pad it to {-(-length // (2 * ranks)) * 2 * ranks}"
+        )
+    chunks = np.arange(length, dtype=np.int32).reshape(2 * ranks, -1)
+    return jnp.asarray(np.concatenate([chunks[rank], chunks[2 * ranks - 1 - rank]]))
+
+
+def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
+    """One uniform offset an example, so that all rows of a learned table are trained.
+
+    Args:
+      key: a random key.
+      lengths: int [...], each example's own length; at most max_position.
+      size: T, the padded length.
+      max_position: positions are from 0 to max_position - 1.
+
+    Returns:
+      int32 [..., size]; past an example's length, the largest position.
+    """
+    lengths = _require_room(lengths, max_position)
+    offset = jax.random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
+    return jnp.minimum(contiguous(size, offset=offset), max_position - 1)
+
+
+def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
+    """A sorted random subset of 0 .. max_position - 1, one an example (Ruoss et al. 2023, arXiv:2305.16843, section 3).
+
+    Args and result as in `random_offset`.
+    """
+    lengths = _require_room(lengths, max_position)
+    order = jax.random.uniform(key, (*lengths.shape, max_position)).argsort(axis=-1).argsort(axis=-1)
+    chosen = order < jnp.expand_dims(lengths, -1)
+    at = jnp.broadcast_to(jnp.arange(max_position, dtype=jnp.int32), chosen.shape)
+    found = jnp.sort(jnp.where(chosen, at, max_position - 1), axis=-1)
+    return _filled(found, size)
+
+
+def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position: float) -> jax.Array:
+    """Sorted uniform reals in [0, max_position), one draw an example (arXiv:2602.14050).
+
+    Args and result as in `random_offset`, but float32.
+    """
+    if not max_position > 0:
+        raise ValueError(f"random_float max_position must be positive, got {max_position}")
+    lengths = jnp.asarray(lengths)
+    at = jnp.broadcast_to(jnp.arange(size), (*lengths.shape, size))
+    # a draw of its own for every place, so that the padding changes nothing
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
+    drawn = jnp.moveaxis(jax.vmap(lambda key: jax.random.uniform(key, lengths.shape))(keys), 0, -1)
+    return max_position * jnp.sort(jnp.where(at < jnp.expand_dims(lengths, -1), drawn, jnp.float32(1 - 2**-24)), axis=-1)
+
+
+def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, chunks: int = 2) -> jax.Array:
+    """Chunks of an example with random skips between them (Zhu et al. 2024, arXiv:2309.10400, section 3.2).
+
+    The first chunk begins at 0; where the others begin in the example, and how much is skipped before them, is uniform.
+
+    Args:
+      key, lengths, size, max_position: as in `random_offset`.
+      chunks: how many; the paper's is 2.
+    """
+    if chunks < 1:
+        raise ValueError(f"pose chunks must be at least 1, got {chunks}; the paper's is 2")
+    lengths = _require_room(lengths, max_position)
+    cut_key, skip_key = jax.random.split(key)
+    shape = (*lengths.shape, chunks - 1)
+    cuts = jnp.sort(jax.random.randint(cut_key, shape, 1, jnp.maximum(jnp.expand_dims(lengths, -1), 2)), axis=-1)
+    skips = jnp.sort(jax.random.randint(skip_key, shape, 0, jnp.expand_dims(jnp.maximum(max_position - lengths, 0), -1) + 1), -1)
+    at = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
+    passed = jnp.expand_dims(at, -1) >= jnp.expand_dims(cuts, -2)
+    skipped = jnp.max(jnp.where(passed, jnp.expand_dims(skips, -2), 0), axis=-1, initial=0)
+    return jnp.minimum(at + skipped, max_position - 1)
+
+
+def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"] = "forward") -> jax.Array:
+    """(row, column) read off the tokens: separators seen so far, and distance since the last one (idea: arXiv:2607.16072).
+
+    A separator is the first of its row. "snake" turns every second row round: its columns count down from the end of the row
+    before. It thereby knows that the task reverses: an oracle.
+
+    Args:
+      tokens: int [..., T].
+      separator: the token that begins a row.
+      order: "forward" or "snake".
+
+    Returns:
+      int32 [2, ..., T]: rows, then columns.
+
+    Raises:
+      ValueError: an unknown order, or (where tokens are concrete) a separator that never occurs.
+    """
+    tokens = jnp.asarray(tokens)
+    if order not in ("forward", "snake"):
+        raise ValueError(f"grid order must be 'forward' or 'snake', got {order!r}")
+    is_separator = tokens == separator
+    if not isinstance(tokens, jax.core.Tracer) and not bool(jnp.all(jnp.any(is_separator, axis=-1))):
+        raise ValueError(f"grid separator {separator} never occurs in some row of tokens; name the token that begins a row")
+    row = jnp.cumsum(is_separator.astype(jnp.int32), axis=-1)
+    at = jnp.broadcast_to(jnp.arange(tokens.shape[-1], dtype=jnp.int32), tokens.shape)
+    since = at - jax.lax.cummax(jnp.where(is_separator, at, 0), axis=tokens.ndim - 1)
+    if order == "forward":
+        return jnp.stack([row, since])
+    # the column that the row before ended with, where a row begins: its own length less one, if it counted up
+    ends = jnp.where(is_separator, jnp.concatenate([jnp.zeros_like(since[..., :1]), since[..., :-1]], axis=-1), 0)
+    end = jax.lax.cummax(jnp.where(is_separator, at, -1), axis=tokens.ndim - 1)
+    last = jnp.where(end >= 0, jnp.take_along_axis(ends, jnp.maximum(end, 0), axis=-1), 0)
+    return jnp.stack([row, jnp.where(row % 2 == 1, last - since, since)])
+
+
+def _require_room(lengths: jax.Array, max_position: int) -> jax.Array:
+    lengths = jnp.asarray(lengths)
+    if not isinstance(lengths, jax.core.Tracer) and lengths.size and int(jnp.max(lengths)) > max_position:
+        raise ValueError(f"max_position {max_position} is below an example of length {int(jnp.max(lengths))}; raise it to that")
+    return lengths
+
+
+def _filled(positions: jax.Array, size: int) -> jax.Array:
+    """The first `size`, or all and then the last again."""
+    if size <= positions.shape[-1]:
+        return positions[..., :size]
+    return jnp.pad(positions, [(0, 0)] * (positions.ndim - 1) + [(0, size - positions.shape[-1])], mode="edge")

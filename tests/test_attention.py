@@ -104,11 +104,14 @@ def test_bfloat16_inputs_have_float32_scores():
 
 
 @pytest.mark.parametrize(
-    "encoder",
-    [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=2048), rj.RoPE(), rj.XPos(), *BIASES, *CONTENT],
-    ids=described,
+    ("encoder", "backward"),
+    [(rj.RoPE(), False), (rj.Fire(), False)]
+    + [
+        (encoder, True)
+        for encoder in (rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=2048), rj.RoPE(), rj.XPos(), *BIASES, *CONTENT)
+    ],
+    ids=lambda value: value if isinstance(value, bool) else described(value),
 )
-@pytest.mark.parametrize("backward", [False, True])
 def test_memory_grows_with_the_length(encoder, backward):
     """The quickstart's model: what XLA sets aside at 2,048 positions is at most 2.2 times that at 1,024."""
     init, apply = functional(ModelConfig(num_layers=2, width=64, num_heads=4), 20, encoder)
