@@ -3,6 +3,7 @@
 import time
 from typing import Any
 
+import jax
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -41,6 +42,8 @@ def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str, che
     names = [variant.name for variant in cell.method.all_variants]
     # all lengths of a seed together, in the order of the config
     folder.finish(sorted(rows, key=lambda row: (names.index(row["variant"]), cell.seeds.index(row["seed"]))))
+    # each compiled program holds memory maps, of which a process may have 65,530; without this some 20 cells used them up
+    jax.clear_caches()
 
 
 def _train(cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float) -> TrainState:

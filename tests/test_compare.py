@@ -15,6 +15,7 @@ import pytest
 import experiments.cell
 from experiments.cli import load_experiment
 from experiments.compare import main, parse
+from rope_jax import evaluate, train
 from rope_jax.runs import read_rows
 
 ROOT = Path(__file__).parents[1]
@@ -62,6 +63,16 @@ def ran(monkeypatch):
 
     monkeypatch.setattr(experiments.cell, "run_cell", noted)
     return ids
+
+
+def test_a_finished_cell_leaves_no_compiled_program(run, ran):
+    """So that a run of any number of cells stays within the memory maps that a process may have."""
+    out, command = run
+    shutil.rmtree(next((out / "cells").glob("copy-rope-*")))
+    main(command)
+    assert len(ran) == 1
+    for program in (train.train_chunk, train.init_replicas, evaluate.count_replicas):
+        assert program._cache_size() == 0
 
 
 def test_a_run_writes_what_it_promises(finished, toy):
