@@ -18,6 +18,13 @@ jax.config.update("jax_num_cpu_devices", 2)  # even on one core
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_are_let_go():
+    """Each holds memory maps, of which a process may have 65,530."""
+    yield
+    jax.clear_caches()
+
+
 def toy_experiment() -> Experiment:
     """Two tasks, two encoders, two variants; seconds to run."""
     return Experiment(

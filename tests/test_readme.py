@@ -57,6 +57,19 @@ def test_the_table_is_the_committed_one():
     assert shown.count("\n| ") > 10
 
 
+def test_figures_of_the_encoders_are_those_committed():
+    committed = (ROOT / "results/encoders/table.md").read_text()
+    [shown] = re.findall(r"^## What the encoders do\n(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)
+    rows = re.findall(r"^\| ((?:RoPE|Kerple|ALiBi|Fire|CoPE).*) \|$", shown, flags=re.MULTILINE)
+    assert len(rows) == 8
+    for row in rows:
+        name, *figures = [cell.strip() for cell in row.split("|")]
+        encoder, variant = name.split(", ") if ", " in name else (name, "as-trained")
+        [line] = re.findall(rf"^\| copy +\| {re.escape(encoder)} +\| {re.escape(variant)} +\| (.*)$", committed, re.MULTILINE)[:1]
+        cells = [cell.strip() for cell in line.split("|")]
+        assert figures == [cells[i] for i in (1, 4, 5, 6, 7)]
+
+
 def test_the_committed_results_agree_with_their_rows():
     """Tables are what the rows say; figures differ by the version of matplotlib, so they are not compared."""
     from rope_jax import tables
