@@ -9,6 +9,7 @@ read off the methods it defines. A test compares the page with what this makes.
 import dataclasses
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,9 @@ def page() -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(__doc__)
+        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     PAGE.parent.mkdir(exist_ok=True)
     runs.write_whole(PAGE, page())
-    print(f"{PAGE.relative_to(PAGE.parents[1])} is written")
+    print(f"{PAGE} is written")

@@ -97,9 +97,9 @@ def hints(experiment: Experiment) -> list[str]:
     for cell in experiment.cells():
         trained = cell.task.input_length(cell.train.max_length)
         for variant in cell.method.all_variants:
-            if variant.encoder.presumed_length not in (None, trained):
+            for presumed in sorted(variant.encoder.presumed_lengths - {trained}):
                 found.append(
-                    f"note: {variant.name!r} has original_length={variant.encoder.presumed_length}, but training on "
+                    f"note: {variant.name!r} has original_length={presumed}, but training on "
                     f"{cell.task.name} goes up to {trained} input positions"
                 )
     return list(dict.fromkeys(found))

@@ -11,8 +11,16 @@ Public functions and encoders stand at the top::
 Experiments: `python -m experiments.compare --help`.
 """
 
+from types import ModuleType as _ModuleType
+
 from rope_jax import encoders, interop, positions, tasks
 from rope_jax.encoders import *
 from rope_jax.interop import *
 
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    """The public names, without the modules that they come from."""
+    apart = {"encoders", "interop", "positions", "tasks"}
+    return [name for name, value in globals().items() if name in apart or not isinstance(value, _ModuleType)]

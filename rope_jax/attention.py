@@ -61,6 +61,7 @@ def attend(
     Returns:
       [..., Tq, H, D] in q's dtype; scores, bias and softmax are float32.
     """
+    positions.require_fit(q, k)
     length = q.shape[-3]
     if length <= block_size:
         return attend_reference(q, k, v, positions, bias=bias)

@@ -244,12 +244,14 @@ class Experiment(Checked):
 
 def options(config: Any) -> str:
     """The options of a dataclass that differ from its class's defaults, such as "max_length=128"; "" if none does."""
-    changed = (
-        (field.name, getattr(config, field.name))
-        for field in dataclasses.fields(config)
-        if field.default is dataclasses.MISSING or getattr(config, field.name) != field.default
-    )
-    return ", ".join(f"{name}={described(value)}" for name, value in changed)
+    said: list[str] = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.metadata.get("positional"):
+            said += map(described, value)
+        elif field.default is dataclasses.MISSING or value != field.default:
+            said.append(f"{field.name}={described(value)}")
+    return ", ".join(said)
 
 
 def described(value: Any) -> str:

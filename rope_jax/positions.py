@@ -41,7 +41,7 @@ def from_mask(mask: jax.Array) -> jax.Array:
       mask: bool or int [..., T], true where a token is real.
 
     Returns:
-      int32 [..., T]: real tokens before this one.
+      int32 [..., T]: real tokens before this one. Padding stays visible unless its `Positions.key_order` is the largest.
     """
     real = jnp.asarray(mask).astype(bool).astype(jnp.int32)
     return jnp.maximum(jnp.cumsum(real, axis=-1) - 1, 0)
@@ -54,7 +54,7 @@ def from_segment_ids(ids: jax.Array) -> jax.Array:
       ids: int [..., T], equal for neighbours of one document; an id that comes back is a new document.
 
     Returns:
-      int32 [..., T].
+      int32 [..., T]. Attention must keep the documents apart by a mask of its own.
     """
     ids = jnp.asarray(ids)
     at = jnp.broadcast_to(jnp.arange(ids.shape[-1], dtype=jnp.int32), ids.shape)
@@ -97,9 +97,13 @@ def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position
       max_position: positions are from 0 to max_position - 1.
 
     Returns:
-      int32 [..., size]; past an example's length, the largest position.
+      int32 [..., size]; past an example's length it goes on, up to the largest position.
+
+    Raises:
+      ValueError: an example, or where lengths are traced the padded length, that max_position does not hold; lengths that are
+        not integers.
     """
-    lengths = _require_room(lengths, max_position)
+    lengths = _require_room(lengths, size, max_position)
     offset = jax.random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
     return jnp.minimum(contiguous(size, offset=offset), max_position - 1)
 
@@ -109,7 +113,7 @@ def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: i
 
     Args and result as in `random_offset`.
     """
-    lengths = _require_room(lengths, max_position)
+    lengths = _require_room(lengths, size, max_position)
     order = jax.random.uniform(key, (*lengths.shape, max_position)).argsort(axis=-1).argsort(axis=-1)
     chosen = order < jnp.expand_dims(lengths, -1)
     at = jnp.broadcast_to(jnp.arange(max_position, dtype=jnp.int32), chosen.shape)
@@ -143,7 +147,7 @@ def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, ch
     """
     if chunks < 1:
         raise ValueError(f"pose chunks must be at least 1, got {chunks}; the paper's is 2")
-    lengths = _require_room(lengths, max_position)
+    lengths = _require_room(lengths, size, max_position)
     cut_key, skip_key = jax.random.split(key)
     shape = (*lengths.shape, chunks - 1)
     cuts = jnp.sort(jax.random.randint(cut_key, shape, 1, jnp.maximum(jnp.expand_dims(lengths, -1), 2)), axis=-1)
@@ -189,10 +193,15 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
     return jnp.stack([row, jnp.where(row % 2 == 1, last - since, since)])
 
 
-def _require_room(lengths: jax.Array, max_position: int) -> jax.Array:
+def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
+    """The lengths as int32, if max_position holds them."""
     lengths = jnp.asarray(lengths)
-    if not isinstance(lengths, jax.core.Tracer) and lengths.size and int(jnp.max(lengths)) > max_position:
-        raise ValueError(f"max_position {max_position} is below an example of length {int(jnp.max(lengths))}; raise it to that")
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise ValueError(f"lengths must be integers, got {lengths.dtype}; they count tokens")
+    lengths = lengths.astype(jnp.int32)
+    longest = size if isinstance(lengths, jax.core.Tracer) else int(jnp.max(lengths, initial=0))
+    if max_position < max(longest, 1):
+        raise ValueError(f"max_position {max_position} is below an example of length {longest}; raise it to that")
     return lengths
 
 

@@ -19,7 +19,7 @@ ROTATIONS = (  # for heads of 8 features
     rj.RoPE(learn_base=True, scaling=rj.DynamicNTK(original_length=4)),
     rj.RoPE(learn_angles=True, scaling=rj.DynamicLinear(original_length=4)),
     rj.RoPE(exact=True, sections=(2, 1, 1)),
-    *(rj.RoPE(scaling=scaling) for scaling in MAPS),
+    *(rj.RoPE(scaling=scaling) for scaling in MAPS if isinstance(scaling, (rj.YaRN, rj.LongRoPE, rj.Resonance))),
     rj.XPos(),
     rj.XPos(layout="interleaved", centre=8.0, scale_base=64.0),
 )

@@ -57,7 +57,6 @@ OTHER = {
     "long_factor": (9.0,),
     "centre": 1.0,
     "of": None,
-    "arrangement": "axial",
 }
 
 
@@ -84,7 +83,8 @@ FIELDS = [
     (config, field.name)
     for config in objects()
     for field in dataclasses.fields(config)
-    if (type(config), field.name) != (rj.XPos, "sections")  # refused: one axis alone
+    if field.name != "arrangement"  # goes with sections
+    and (type(config), field.name) != (rj.XPos, "sections")  # refused: one axis alone
 ]
 
 

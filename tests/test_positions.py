@@ -165,6 +165,11 @@ def test_random_positions_have_their_distributions() -> None:
     assert cut_at_1.mean() == pytest.approx(3 / 8, abs=0.015)  # the cut is 1 or 2, and a skip of 0 shows nothing
 
 
+def test_narrow_lengths_do_not_wrap() -> None:
+    offsets = rj.positions.random_offset(jax.random.key(0), jnp.full(200, 200, jnp.uint8), 1, max_position=1000)
+    assert int(offsets.max()) > 600
+
+
 # grid
 
 
@@ -199,6 +204,16 @@ def test_grid_is_causal(order: str) -> None:
         (lambda: rj.positions.randomized(jax.random.key(0), jnp.array([9]), 9, max_position=8), "max_position 8 is below"),
         (lambda: rj.positions.random_float(jax.random.key(0), jnp.array([9]), 9, max_position=0), "must be positive, got 0"),
         (lambda: rj.positions.pose(jax.random.key(0), jnp.array([2]), 2, max_position=8, chunks=0), "at least 1, got 0"),
+        (
+            lambda: rj.positions.random_offset(jax.random.key(0), jnp.array([2.0]), 2, max_position=8),
+            "must be integers, got float32",
+        ),
+        (lambda: rj.positions.random_offset(jax.random.key(0), jnp.array([], int), 2, max_position=0), "max_position 0 is below"),
+        (
+            lambda: jax.jit(lambda n: rj.positions.randomized(jax.random.key(0), n, 9, max_position=8))(jnp.array([2])),
+            "max_position 8 is below an example of length 9",
+        ),
+        (lambda: rj.positions.contiguous(3, offset=1.5), "offset must be an int or of an integer dtype, got 1.5"),
         (lambda: rj.positions.grid(jnp.array([1, 3]), separator=2), "separator 2 never occurs"),
         (lambda: rj.positions.grid(jnp.array([1, 2]), separator=2, order="spiral"), "'forward' or 'snake', got 'spiral'"),
     ],

@@ -56,7 +56,8 @@ class Positions:
     """Where the tokens stand: explicit arrays, never an arange inside an encoder.
 
     Position is what an encoder reads; order is who comes after whom, and so what a query may see. They differ where positions
-    restart (packing, left padding).
+    restart (packing) and where padding comes first, which a query must not see: give padded keys the largest order, 2^31 - 1.
+    Order alone does not keep packed documents apart: a query sees the earlier ones, unless the model masks them.
 
     Attributes:
       query: int or float [..., Tq], the positions of the queries; [axes, ..., Tq] with several axes.
@@ -93,12 +94,29 @@ class Positions:
             )
         return self.query if query is None else query, self.key if key is None else key
 
+    def require_fit(self, q: jax.Array | None, k: jax.Array | None) -> None:
+        """ValueError unless these are the positions of q, [..., Tq, H, D], and k, [..., Tk, H, D]; None is not looked at."""
+        for name, x, at in (("q", q, self.query), ("k", k, self.keys)):
+            if x is not None and x.shape[-3] != at.shape[-1]:
+                raise ValueError(
+                    f"{name} {x.shape} has {x.shape[-3]} tokens, but there are {at.shape[-1]} positions of them; give "
+                    f"{'query=' if name == 'q' else 'key='} one for each (with a cache: those of all its keys)"
+                )
+
     def visible(self) -> jax.Array:
         """bool [..., Tq, Tk]: which keys a query may see."""
         query, key = self.orders
         query, key = jnp.expand_dims(query, -1), jnp.expand_dims(key, -2)
         rank = max(query.ndim, key.ndim)
         return leading(key, rank) <= leading(query, rank)
+
+    def require_axes(self) -> None:
+        """ValueError unless the arrays have the axes that are stated."""
+        for name, x in (("query", self.query), ("key", self.keys)):
+            if x.ndim < 2 or x.shape[0] != self.axes:
+                raise ValueError(
+                    f"{name} positions of {self.axes} axes must be [{self.axes}, ..., T], got {x.shape}; stack them first"
+                )
 
     def along(self, axis: int | None, reader: str) -> "Positions":
         """These positions on one axis; tokens of a plain text stand at the same place on every axis.
@@ -112,6 +130,7 @@ class Positions:
         """
         if self.axes is None:
             return self
+        self.require_axes()
         if axis is None or not 0 <= axis < self.axes:
             raise ValueError(
                 f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {self.axes}; choose "
@@ -177,9 +196,9 @@ class Encoder(Checked):
         return {name for name in names if getattr(variant, name) != getattr(self, name)} - self.variant_fields
 
     @property
-    def presumed_length(self) -> int | None:
-        """The trained length, in input positions, that the encoding presumes; None if it presumes none."""
-        return None
+    def presumed_lengths(self) -> frozenset[int]:
+        """The trained lengths, in input positions, that the encoding or its parts presume."""
+        return frozenset()
 
     @property
     def needs_length(self) -> bool:

@@ -1,6 +1,5 @@
 """What the third door's encodings have in common: a number for every head, query and key, added to the logits."""
 
-from abc import abstractmethod
 from dataclasses import dataclass
 
 import jax
@@ -21,12 +20,19 @@ class Bias(Encoder):
 
     axis: int | None = None
 
-    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
-        return self.added(tables, q, k, positions.along(self.axis, type(self).__name__))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.axis is not None and self.axis < 0:
+            raise ValueError(f"{type(self).__name__} axis must not be negative, got {self.axis}; axes count from 0")
 
-    @abstractmethod
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = positions.along(self.axis, type(self).__name__)
+        positions.require_fit(q, k)
+        return self.added(tables, q, k, positions)
+
     def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         """What is added to the logits, float32 [..., H, Tq, Tk]; `positions` have one axis."""
+        raise TypeError(f"{type(self).__name__} defines no added(tables, q, k, positions)")
 
 
 def wide(x: jax.Array) -> jax.Array:
@@ -44,6 +50,14 @@ def offsets(positions: Positions) -> jax.Array:
 def distances(positions: Positions) -> jax.Array:
     """float32 [..., 1, Tq, Tk]: |q - k|, with an axis for the heads."""
     return jnp.expand_dims(jnp.abs(offsets(positions)).astype(jnp.float32), -3)
+
+
+def heads_alike(q: jax.Array, k: jax.Array) -> jax.Array:
+    """k, [..., Tk, Hk, D], with as many heads as q: a key head serves H / Hk query heads in turn (grouped-query attention)."""
+    heads, groups = q.shape[-2], k.shape[-2]
+    if heads % groups:
+        raise ValueError(f"k has {groups} heads, which do not divide the {heads} of q; repeat or drop heads first")
+    return k if heads == groups else jnp.repeat(k, heads // groups, axis=-2)
 
 
 def per_head(x: jax.Array, beside: jax.Array) -> jax.Array:

@@ -1,11 +1,13 @@
 """Several encodings as one, each through its own doors."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Positions, leading
+from rope_jax.encoders.scaling import FrequencyMap
 
 __all__ = ["Compose"]
 
@@ -29,13 +31,18 @@ class Compose(Encoder):
       parts: the encoders, given as `Compose(RoPE(), ALiBi())`.
     """
 
-    parts: tuple[Encoder, ...]
+    parts: tuple[Encoder, ...] = dataclasses.field(metadata={"positional": True})
 
     def __init__(self, *encoders: Encoder, parts: tuple[Encoder, ...] = ()) -> None:
         object.__setattr__(self, "parts", (*encoders, *parts))
         self.__post_init__()
 
     def __post_init__(self) -> None:
+        for part in self.parts:
+            if not isinstance(part, Encoder):
+                called = f"; call it: {part.__name__}(...)" if isinstance(part, type) else ""
+                mapped = "; a frequency map goes into RoPE(scaling=...)" if isinstance(part, FrequencyMap) else ""
+                raise ValueError(f"Compose takes encoders, such as Compose(RoPE(), ALiBi()), got {part!r}{called}{mapped}")
         super().__post_init__()
         if not self.parts:
             raise ValueError(
@@ -91,8 +98,8 @@ class Compose(Encoder):
         return any(part.needs_length for part in self.parts)
 
     @property
-    def presumed_length(self) -> int | None:
-        return next((part.presumed_length for part in self.parts if part.presumed_length is not None), None)
+    def presumed_lengths(self) -> frozenset[int]:
+        return frozenset().union(*(part.presumed_lengths for part in self.parts))
 
 
 def _sum(a: jax.Array, b: jax.Array) -> jax.Array:

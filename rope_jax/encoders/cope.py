@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, leading, require_scale
+from rope_jax.encoders.bias import heads_alike
 
 __all__ = ["CoPE"]
 
@@ -16,8 +17,8 @@ __all__ = ["CoPE"]
 class CoPE(Encoder):
     """Adds q . e at a fractional position that gates count from the key to the query (arXiv:2405.18719, eq. 3 to 6).
 
-    It reads no positions, only the order of tokens, and so what a query sees. The name is the paper's; another CoPE, which clips
-    RoPE (arXiv:2602.05258), has nothing to do with it.
+    It reads no positions, only the order of tokens, and so what a query sees. The name is the paper's; the CoPE that clips RoPE's
+    slow pairs is another method.
 
     Formula: bias[h, q, k] = q . e(p), p = min(sum of sigmoid(q . k' / sqrt(D)) over k' from k to q, max_count - 1); e learned,
       interpolated between whole counts
@@ -47,7 +48,8 @@ class CoPE(Encoder):
         return {"rows": self.init_scale * jax.random.normal(key, (self.max_count, dims.head_dim), jnp.float32)}
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
-        q, k = q.astype(jnp.float32), k.astype(jnp.float32)
+        positions.require_fit(q, k)
+        q, k = q.astype(jnp.float32), heads_alike(q, k).astype(jnp.float32)
         scores = jnp.einsum("...thd,...shd->...hts", q, k, precision=lax.Precision.HIGHEST) / math.sqrt(q.shape[-1])
         seen = jnp.broadcast_to(leading(jnp.expand_dims(positions.visible(), -3), scores.ndim), scores.shape)
         # keys may lie in a cache in any order

@@ -13,6 +13,7 @@ __all__ = ["Llama3"]
 class Llama3(FrequencyMap):
     """Keeps wavelengths below original_length / high_freq_factor, divides those above original_length / low_freq_factor.
 
+    The source is arXiv:2407.21783 and the code released with the model.
     Between the two it goes over smoothly, in the number of turns within original_length.
 
     Formula: theta_i, w = 2 pi / theta_i, if w < L0 / high; theta_i / factor if w > L0 / low; between, a mean linear in L0 / w

@@ -4,6 +4,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from jax import lax
+
 from rope_jax.encoders.scaling import Array, FrequencyMap
 
 __all__ = ["Resonance"]
@@ -37,9 +40,11 @@ class Resonance(FrequencyMap):
         scale: Array | float = 1.0
         if self.of is not None:
             inv_freq, scale = self.of.apply(inv_freq, base=base, length=length, xp=xp)
-        turning = xp.where(inv_freq > 0, inv_freq, 1.0)  # a pair that does not turn has no wavelength
-        # a wavelength below one half would round to 0
-        return xp.where(inv_freq > 0, 2 * math.pi / xp.maximum(xp.round(2 * math.pi / turning), 1.0), 0.0), scale
+        wavelength = 2 * math.pi / xp.where(inv_freq > 0, inv_freq, 1.0)  # a pair that does not turn has none
+        whole = xp.maximum(xp.round(wavelength), 1.0)  # one below a half would round to 0
+        if xp is not np:  # a learned base or angle is learned through the rounding, whose own derivative is 0
+            whole = wavelength + lax.stop_gradient(whole - wavelength)
+        return xp.where(inv_freq > 0, 2 * math.pi / whole, 0.0), scale
 
     @property
     def needs_length(self) -> bool:

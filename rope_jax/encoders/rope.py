@@ -36,7 +36,7 @@ class RoPE(Encoder):
       learn_angles: all R/2 frequencies are learned, starting at those of `base`.
       sections, arrangement: how pairs are shared among several position axes, as in `rotary_tables`; (R/4, R/4) gives half of
         them to rows and half to columns. A token of plain text stands at the same place on every axis.
-      exact: angles within 1e-6 up to position 1e7, as in `rotary_tables`.
+      exact: angles of the given frequencies within 1e-6 up to position 1e7, as in `rotary_tables`.
     """
 
     base: float = 10_000.0
@@ -59,6 +59,8 @@ class RoPE(Encoder):
                 raise ValueError(f"RoPE {name} must be above 0 and at most 1, got {getattr(self, name)}; 1.0 is all")
         if self.learn_base and self.learn_angles:
             raise ValueError("RoPE cannot learn both the base and the angles that come from it; choose one")
+        if self.sections is None and self.arrangement != "chunked":
+            raise ValueError(f"RoPE arrangement={self.arrangement!r} arranges sections, and there are none; give sections=")
 
     def rotary_dim(self, head_dim: int) -> int:
         """How many of head_dim features are turned; ValueError if that is odd or none."""
@@ -87,11 +89,17 @@ class RoPE(Encoder):
             self.scaling.check(pairs)
         if self.sections is not None:
             arranged(self.sections, self.arrangement, len(self.sections), pairs)
-        if not int(dims.num_heads * self.head_fraction):
+        self._turned_heads(dims.num_heads)
+
+    def _turned_heads(self, num_heads: int) -> int:
+        """How many of so many heads are turned; ValueError if none is."""
+        turned = int(num_heads * self.head_fraction)
+        if not turned:
             raise ValueError(
-                f"RoPE head_fraction {self.head_fraction} of {dims.num_heads} heads gives no head; use at least "
-                f"{math.ceil(1000 / dims.num_heads) / 1000:.3g}"
+                f"RoPE head_fraction {self.head_fraction} of {num_heads} heads gives no head; use at least "
+                f"{math.ceil(1000 / num_heads) / 1000:.3g}"
             )
+        return turned
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> Frequencies:
         if not self.needs_length:
@@ -111,15 +119,23 @@ class RoPE(Encoder):
     def _tables(self, frequencies: Frequencies, at: jax.Array, positions: Positions) -> tuple[jax.Array, jax.Array]:
         if self.sections is None:
             positions.along(None, f"{type(self).__name__}(sections=None)")
-        elif positions.axes is None:
+        elif positions.axes is not None:
+            positions.require_axes()
+        else:
             at = jnp.broadcast_to(at, (len(self.sections), *jnp.shape(at)))
         return rotary_tables(frequencies, at, sections=self.sections, arrangement=self.arrangement, exact=self.exact)
 
     def rotate(self, tables: Tables, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        turned = [self._turned_heads(x.shape[-2]) for x in (q, k)]
+        if turned[0] * k.shape[-2] != turned[1] * q.shape[-2]:
+            raise ValueError(
+                f"RoPE head_fraction {self.head_fraction} turns {turned[0]} of {q.shape[-2]} query heads, but {turned[1]} of "
+                f"{k.shape[-2]} key heads; choose a fraction that gives whole groups"
+            )
         return self._turn(q, *tables["query"]), self._turn(k, *tables["key"])
 
     def _turn(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-        turned = int(x.shape[-2] * self.head_fraction)
+        turned = self._turned_heads(x.shape[-2])
         if turned == x.shape[-2]:
             return rotate(x, cos, sin, layout=self.layout)
         return jnp.concatenate([rotate(x[..., :turned, :], cos, sin, layout=self.layout), x[..., turned:, :]], axis=-2)
@@ -134,5 +150,6 @@ class RoPE(Encoder):
         return self.scaling is not None and self.scaling.needs_length
 
     @property
-    def presumed_length(self) -> int | None:
-        return None if self.scaling is None else self.scaling.presumed_length
+    def presumed_lengths(self) -> frozenset[int]:
+        length = None if self.scaling is None else self.scaling.presumed_length
+        return frozenset() if length is None else frozenset({length})

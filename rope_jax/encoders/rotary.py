@@ -67,6 +67,8 @@ def rotary_frequencies(
         raise ValueError(
             f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs; choose another width"
         )
+    if scaling is not None and not isinstance(scaling, FrequencyMap):
+        raise ValueError(f"scaling must be a frequency map, such as NTK(factor=2.0), or None, got {scaling!r}")
     exponents = -2.0 * np.arange(rotary_dim // 2, dtype=np.float64) / rotary_dim
     if is_traced(base):
         base = jnp.asarray(base, jnp.float32)
@@ -115,7 +117,8 @@ def rotary_tables(
         pairs read axis 0, save that axis a > 0 takes pairs a, a + axes, a + 2 axes, ..., sections[a] of them; "axial" (images):
         chunks of equal size, RR CC, and each has the whole range of frequencies, every axes-th of them.
       exact: reduce the angle in whole turns with integer arithmetic: error <= 1e-6 up to position 1e7, where the float32
-        product has lost everything (see `turns`).
+        product has lost everything (see `turns`); the angles are those of the frequencies given, which are float64's where base,
+        scaling and length were concrete, and float32's where one was traced.
 
     Returns:
       (cos, sin), float32 [..., T, R/2].
@@ -247,6 +250,8 @@ def rotation_matrix(position: float | jax.Array, frequencies: Frequencies, *, la
     Returns:
       float32 [rotary_dim, rotary_dim], block diagonal in the interleaved layout with blocks [[cos, -sin], [sin, cos]].
     """
+    if frequencies.inv_freq.ndim != 1:
+        raise ValueError(f"rotation_matrix takes one vector of frequencies, got {frequencies.inv_freq.shape}; vmap over more")
     pairs = frequencies.inv_freq.shape[-1]
     features = np.arange(2 * pairs).reshape((2, pairs) if _pair_axis(layout) == -2 else (pairs, 2))
     first, second = np.moveaxis(features, _pair_axis(layout), 0)

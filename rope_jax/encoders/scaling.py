@@ -127,7 +127,7 @@ class NTK(FrequencyMap):
 class DynamicLinear(FrequencyMap):
     """Position interpolation by the current length: divided by max(length, original_length) / original_length.
 
-    Presumes that the length of the answer is known: see `Positions.length`.
+    Dynamic scaling as in arXiv:2309.00071, section 3.3. Presumes that the length of the answer is known: see `Positions.length`.
 
     Formula: theta_i / (max(L, original_length) / original_length)
     Extrapolates: to any length, positions between the trained ones

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.encoders.base import Dims, Encoder, Positions, Tables
+from rope_jax.encoders.base import Encoder, Positions, Tables
 
 __all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
 
@@ -58,7 +58,7 @@ def sinusoidal(
     if order == "concatenated":
         return jnp.concatenate([sin, cos[..., : dim // 2]], axis=-1)
     if order == "interleaved":
-        return jnp.stack([sin, cos], axis=-1).reshape(*angles.shape[:-1], -1)[..., :dim]
+        return jnp.stack([sin, cos], axis=-1).reshape(*angles.shape[:-1], 2 * angles.shape[-1])[..., :dim]
     raise ValueError(f"order must be 'interleaved' or 'concatenated', got {order!r}")
 
 
@@ -105,10 +105,13 @@ class Sinusoidal(Encoder):
     order: Order = "interleaved"
     spacing: Spacing = "vaswani"
 
-    def check(self, dims: Dims, length: int) -> None:
-        inverse_wavelengths(dims.width, self.base, self.spacing)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inverse_wavelengths(1, self.base, self.spacing)
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise ValueError(f"Sinusoidal adds to floats, got {x.dtype}; cast x first")
         at = positions.along(None, "Sinusoidal").query
         added = sinusoidal(at, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
         return x + jnp.broadcast_to(added, x.shape).astype(x.dtype)

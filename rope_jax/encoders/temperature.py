@@ -46,8 +46,9 @@ def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class LogitScale(Encoder):
-    """Multiplies q . k by a constant, not what biases add.
+    """Multiplies q . k by a constant.
 
+    It does not multiply what a bias of positions adds; one that reads q (CoPE, TransformerXL) reads it scaled.
     DeepSeek-V3's is `softmax_scale` of its YaRN.
 
     Formula: q times scale
@@ -129,5 +130,5 @@ class LogN(Encoder):
         return self.by == "length"
 
     @property
-    def presumed_length(self) -> int:
-        return self.original_length
+    def presumed_lengths(self) -> frozenset[int]:
+        return frozenset({self.original_length})

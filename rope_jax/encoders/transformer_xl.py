@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rope_jax.encoders.base import Dims, Params, Positions, Tables, require_scale
-from rope_jax.encoders.bias import Bias, wide
+from rope_jax.encoders.base import Dims, Params, Positions, Tables, leading, require_scale
+from rope_jax.encoders.bias import Bias, heads_alike, wide
 from rope_jax.encoders.sinusoidal import inverse_wavelengths
 
 __all__ = ["TransformerXL"]
@@ -68,13 +68,15 @@ class TransformerXL(Bias):
         )  # distances alone count: measured from here, angles stay as small as the text is long
 
         def waves(at: jax.Array) -> tuple[jax.Array, jax.Array]:
-            angles = jnp.expand_dims((wide(at) - first).astype(jnp.float32), -1) * inverse.reshape((1,) * at.ndim + (-1,))
+            rank = max(at.ndim, first.ndim)
+            away = (leading(wide(at), rank) - leading(first, rank)).astype(jnp.float32)
+            angles = jnp.expand_dims(away, -1) * inverse.reshape((1,) * rank + (-1,))
             return jnp.sin(angles), jnp.cos(angles)
 
         def product(pattern: str, a: jax.Array, b: jax.Array) -> jax.Array:
             return jnp.einsum(pattern, a, b, precision=lax.Precision.HIGHEST)
 
-        q, k = q.astype(jnp.float32), k.astype(jnp.float32)
+        q, k = q.astype(jnp.float32), heads_alike(q, k).astype(jnp.float32)
         q = q + tables["v"].reshape((1,) * (q.ndim - 2) + tables["v"].shape)
         # what the query asks of the sines and of the cosines of the distance, [..., Tq, H, pairs]
         of_sin, of_cos = (product("...thd,phd->...thp", q, tables["w"][i]) for i in (0, 1))

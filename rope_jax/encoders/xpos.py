@@ -37,7 +37,8 @@ class XPos(RoPE):
     """RoPE whose pairs also decay with distance, for a query that looks back (arXiv:2212.10554, algorithm 1).
 
     The part of pair i in a score falls as zeta_i^((m - n) / scale_base); it would grow towards later keys, so xPos is for causal
-    attention. Queries shrink as keys grow: float32 holds them up to about 30,000 positions from the centre (scale_base 512).
+    attention. Queries shrink as keys grow: float32 and bfloat16 hold them up to about 30,000 positions
+    from the centre (scale_base 512), float16 up to 4,500.
 
     Formula: RoPE, with pair i of q_m times zeta_i^((m - centre) / scale_base), of k_n times zeta_i^(-(n - centre) / scale_base)
     Extrapolates: in part, the decay hides what unseen angles do
@@ -50,6 +51,7 @@ class XPos(RoPE):
     Attributes:
       scale_base: positions over which pair i decays by zeta_i (512 in the paper).
       centre: the position where nothing is scaled; fixed, so that cached keys stay valid.
+      sections, arrangement: RoPE's, and not for xPos, which decays along one axis.
     """
 
     scale_base: float = 512.0

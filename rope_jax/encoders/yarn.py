@@ -63,6 +63,11 @@ class YaRN(FrequencyMap):
         if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
             raise ValueError(f"YaRN attention_factor must be positive, got {self.attention_factor}; None computes it")
 
+        for name in ("mscale", "mscale_all_dim"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"YaRN {name} must be finite and not negative, got {value}; None leaves it out")
+
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         dim = 2 * inv_freq.shape[-1]
         if not is_traced(base) and not base > 1:

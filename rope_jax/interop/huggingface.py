@@ -38,7 +38,9 @@ def rope_from_hf(config: Config, *, layer_type: str | None = None) -> RoPE | NoP
         rope_parameters (transformers v5) and rope_scaling (older) are read, rope_type and type, rope_theta (10000 if absent)
         and partial_rotary_factor inside or at the top (inside wins), and the names of GPT-NeoX, GPT-J, Gemma 3 and ModernBERT.
         For yarn, longrope and llama3, original_max_position_embeddings at the top wins over the one inside; absent in both,
-        it is max_position_embeddings. null counts as absent. Only the rope part is checked for unknown keys.
+        it is max_position_embeddings. null counts as absent. Only the rope part is checked for unknown keys,
+        save for misspelt names of the above at the top and a few keys of other code bases (rope_ratio, alibi, ...). What a config
+        of a known model_type leaves out is what transformers takes for it (Gemma 3, Mixtral, Phi, GLM, GPT-NeoX, ...).
       layer_type: which layers, such as "full_attention", where the config has an encoding for each type of layer. Where single
         layers go without (no_rope_layers of Llama 4 and SmolLM3), those are NoPE(), and this is the encoding of the others.
 
@@ -46,7 +48,8 @@ def rope_from_hf(config: Config, *, layer_type: str | None = None) -> RoPE | NoP
       A RoPE, or NoPE for layers whose entry is null. Its layout is "interleaved" if the config's rope_interleave is true, or,
       without that key, if its model_type is known to turn neighbouring features (GPT-J, Cohere, GLM, DeepSeek, ...); otherwise
       "half", as in most models. No rope part says which: where you know better, dataclasses.replace(rope, layout=...).
-      With qk_rope_head_dim (DeepSeek) it is the encoding of that slice of a head, not of the whole head.
+      With qk_rope_head_dim (DeepSeek) it is the encoding of that slice of a head, not of the whole head. DeepSeek's factor on
+      the logits is no part of it: compose it with LogitScale(scale=rope.scaling.softmax_scale).
 
     Raises:
       ValueError: a key that is missing, unknown, ill-typed, out of range, contradicted by another or, where the head dim is
@@ -67,6 +70,7 @@ def _read(entry: Config, model: Config) -> RoPE:
     if missing:
         raise ValueError(
             f"a {name!r} rope needs {', '.join(missing)}; add it to the rope part, or pass the whole model config if it is there"
+            + (", or max_position_embeddings, from which it follows" if name == "longrope" and missing == ["factor"] else "")
         )
     scaling = None
     if rope_type.scaling is not None:
@@ -102,7 +106,9 @@ def _settled(entry: Config, name: str, model: Config) -> dict[str, Any]:
     rope_type = TYPES[name]
     for key in entry:
         if key not in rope_type.known:
-            raise ValueError(_unknown(f"a key of a {name!r} rope", key, rope_type.known) + f"={entry[key]!r}")
+            untyped = name == "default" and any(key in other.known for other in TYPES.values())
+            hint = "; is its rope_type missing?" if untyped else ""
+            raise ValueError(_unknown(f"a key of a {name!r} rope", key, rope_type.known) + f"={entry[key]!r}{hint}")
     values = {key: rope_type.checked(key, value) for key, value in entry.items() if value is not None}
     for key, tops in TOP_NAMES.items():
         for top in tops:

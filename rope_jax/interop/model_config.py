@@ -1,9 +1,19 @@
 """What a Hugging Face model config says besides its rope part: where that part is, which layers it is for, how wide a head is."""
 
+import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rope_jax.interop.rope_types import FRACTION, INTERLEAVED_MODELS, LOCAL_BASES, TYPES, checked
+from rope_jax.interop.rope_types import (
+    FOREIGN,
+    FRACTION,
+    INTERLEAVED_MODELS,
+    LOCAL_BASES,
+    TOP_NAMES,
+    TYPES,
+    checked,
+    model_defaults,
+)
 
 Config = Mapping[str, Any]
 
@@ -17,12 +27,18 @@ MODEL_KEYS = {  # each of these says that a mapping is a whole config
 def split(config: Config) -> tuple[Config, Config]:
     """The model's own keys (none, if config is only a rope part), and the rope part."""
     text = config.get("text_config")
-    if isinstance(text, Mapping) and not any(key in config for key in (*PARTS, "rope_theta")):
+    if isinstance(text, Mapping) and not _has_rope(config):
         config = text
     has_part = any(key in config for key in PARTS)
     if not MODEL_KEYS & set(config) or (not has_part and {"rope_type", "type"} & set(config)):
         return {}, config
-    given = {key: config[key] for key in PARTS if config.get(key) is not None}
+    inner = [key for key, value in config.items() if key not in PARTS and isinstance(value, Mapping) and _has_rope(value)]
+    if inner and not _has_rope(config):
+        raise ValueError(f"this config says nothing of rope, but its {listed(inner)} does; pass that part, config[{inner[0]!r}]")
+    config = model_defaults(config.get("model_type")) | {key: value for key, value in config.items() if value is not None}
+    for key, value in config.items():
+        _refuse_foreign(key, value)
+    given = {key: config[key] for key in PARTS if key in config}
     for key, value in given.items():
         if not isinstance(value, Mapping):
             raise ValueError(f"{key} must be a mapping or null, got {value!r}")
@@ -33,6 +49,21 @@ def split(config: Config) -> tuple[Config, Config]:
         if config.get(key) is not None:
             part = _with_local_base(part, key, checked(key, config[key]))
     return config, part
+
+
+def _has_rope(config: Config) -> bool:
+    return any(config.get(key) is not None for key in (*PARTS, *LOCAL_BASES, *TOP_NAMES["rope_theta"]))
+
+
+def _refuse_foreign(key: str, value: Any) -> None:
+    """ValueError for a key at the top that another code base, or a slip of the pen, puts in place of a known one."""
+    neutral = value is False or (value == 1 and value is not True)
+    if key in FOREIGN and not neutral:
+        raise ValueError(f"{key}={value!r} is not a key that transformers reads; {FOREIGN[key]}")
+    known = {*PARTS, *LOCAL_BASES, *(top for tops in TOP_NAMES.values() for top in tops)}
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.85)
+    if close and key not in known:
+        raise ValueError(f"{key}={value!r} is not a key of a model config; perhaps you meant {close[0]!r}")
 
 
 def _with_local_base(part: Config, key: str, base: float) -> Config:
@@ -73,6 +104,8 @@ def of_layer(part: Config, layer_types: Any, layer_type: str | None) -> Config |
 def _size(model: Config, key: str) -> int:
     """A positive integer of the model, 0 where it is absent or anything else (a list with one for each layer, say)."""
     value = model.get(key)
+    if isinstance(value, str):
+        raise ValueError(f"{key} must be a number, got {value!r}; remove the quotes")
     return value if isinstance(value, int) and value > 0 else 0
 
 
@@ -80,6 +113,8 @@ def head_dim_of(model: Config) -> int | None:
     """The features of a head, where the config says it."""
     for width, heads in (("hidden_size", "num_attention_heads"), ("n_embd", "n_head")):
         count = _size(model, heads)
+        if count and not _size(model, "head_dim") and _size(model, width) % count:
+            raise ValueError(f"{width}={_size(model, width)} is not divisible by {heads}={count}; mend one, or give head_dim")
         head_dim = _size(model, "head_dim") or (count and _size(model, width) // count)
         if head_dim:
             return head_dim

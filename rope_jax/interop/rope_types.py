@@ -74,9 +74,54 @@ LOCAL_BASES = ("rope_local_base_freq", "local_rope_theta")  # the base of slidin
 INTERLEAVED_MODELS = frozenset(
     {
         *("gptj", "codegen", "cohere", "cohere2", "helium", "glm", "glm4", "ernie4_5", "ernie4_5_moe", "llama4_text"),
+        *("glm4v_text", "glm_ocr_text", "moonshine", "moonshine_streaming", "mistral4", "youtu", "axk1"),
         *("deepseek_v2", "deepseek_v3", "deepseek_v32", "longcat_flash", "glm4_moe_lite", "glm_moe_dsa"),
     }
 )
+
+
+# What transformers 5.24.0 takes where a published config of that model_type leaves the key out (as Gemma 3's do).
+_BASES = {
+    1e6: ("mixtral", "phimoe", "lfm2", "lfm2_moe", "minimax", "qwen2_vl_text", "qwen2_5_vl_text", "gemma3_text", "gemma3n_text"),
+    5e5: (
+        "bitnet",
+        "cohere",
+        "csm",
+        "ernie4_5",
+        "ernie4_5_moe",
+        "exaone",
+        "flex_olmo",
+        "llama4_text",
+        "mllama_text_model",
+        "olmo3",
+    ),
+    2e6: ("smollm3",),
+    5e6: ("minimax_m2",),
+    1e7: ("longcat_flash",),
+    1e5: ("helium",),
+}
+_FRACTIONS = {
+    0.5: ("bamba", "glm", "glm4", "glm4_moe", "nemotron", "persimmon", "phi", "recurrent_gemma"),
+    0.25: ("gpt_neox", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "stablelm"),
+}
+_LOCAL_BASES: dict[float, tuple[str, ...]] = {1e4: ("gemma3_text", "gemma3n_text")}
+
+
+def model_defaults(model_type: Any) -> dict[str, float]:
+    """The keys and values that transformers takes for what a config of this model_type leaves out."""
+    tables: dict[str, dict[float, tuple[str, ...]]] = {"rope_theta": _BASES, FRACTION: _FRACTIONS, LOCAL_BASES[0]: _LOCAL_BASES}
+    return {key: value for key, table in tables.items() for value, models in table.items() if model_type in models}
+
+
+# Keys of other code bases that change the encoding, and what to write for them.
+FOREIGN = {
+    "rope_embedding_base": "write it as rope_theta",
+    "rope_ratio": "multiply rope_theta by it",
+    "rope_position_scale": "write a 'linear' rope whose factor it is",
+    "use_dynamic_ntk": "write a 'dynamic' rope, if its formula is what the model was made for",
+    "use_logn_attn": "leave it out, and compose the rope with LogN",
+    "alibi": "use ALiBi",
+}
 
 
 def field_of(key: str) -> str:

@@ -58,7 +58,7 @@ def test_of_one_is_the_one(part):
     params = drawn(part)
     assert_same(doors(one, {"part0": params} if params else {}), doors(part, params))
     assert one.needs_length == part.needs_length
-    assert one.presumed_length == part.presumed_length
+    assert one.presumed_lengths == part.presumed_lengths
     assert one.variant_fields == {f"{name} of part 0" for name in part.variant_fields}
 
 
@@ -144,8 +144,8 @@ def test_the_length_is_needed_if_a_part_needs_it_and_presumed_if_one_presumes_it
     assert rj.Compose(rj.ALiBi(), dynamic).needs_length
     assert not rj.Compose(rj.ALiBi(), rj.RoPE()).needs_length
     assert rj.Compose(rj.RoPE(), rj.LogN(original_length=8, by="length")).needs_length
-    assert rj.Compose(rj.ALiBi(), dynamic).presumed_length == 26
-    assert rj.Compose(rj.ALiBi(), rj.RoPE()).presumed_length is None
+    assert rj.Compose(rj.LogN(original_length=99), dynamic).presumed_lengths == {26, 99}
+    assert rj.Compose(rj.ALiBi(), rj.RoPE()).presumed_lengths == frozenset()
 
 
 def test_decoding_is_the_row_of_the_whole():
@@ -264,8 +264,8 @@ def test_in_the_model_all_parts_learn(dtype):
             lambda: rj.Compose(),
             "Compose needs at least one encoder, such as Compose(RoPE(), ALiBi()); NoPE() is the one that does nothing",
         ),
-        (lambda: rj.Compose(rj.RoPE), "Compose parts must be a tuple, of which each is an object of class Encoder, got"),
-        (lambda: rj.Compose(rj.RoPE(), rj.NTK(factor=2.0)), "each is an object of class Encoder, got"),
+        (lambda: rj.Compose(rj.RoPE), "call it: RoPE(...)"),
+        (lambda: rj.Compose(rj.RoPE(), rj.NTK(factor=2.0)), "got NTK(factor=2.0); a frequency map goes into RoPE(scaling=...)"),
         (lambda: rj.Compose(rj.ALiBi(), rj.HardALiBi(masked_heads=3)).check(DIMS, 9), "masked_heads=3 is above the 2 heads"),
         (
             lambda: rj.Compose(rj.ALiBi(), rj.Learned(max_length=4)).check(DIMS, 9),

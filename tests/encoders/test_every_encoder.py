@@ -186,6 +186,87 @@ def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
     chex.assert_trees_all_equal(again, each)
 
 
+@pytest.mark.parametrize("encoder", [rj.NoPE(), *BIASES, *CONTENT], ids=described)
+def test_positions_of_other_tokens_are_refused(encoder):
+    """A cache whose key positions were forgotten, which would broadcast and let a query see everything."""
+    _, q, k, v = inputs()
+    forgotten = rj.Positions(query=jnp.array([5]))
+    with pytest.raises(ValueError, match="has 9 tokens, but there are 1 positions of them; give key= one for each"):
+        attend(q[5:6], k, v, forgotten)
+    if encoder != rj.NoPE():
+        with pytest.raises(ValueError, match="has 9 tokens, but there are 1 positions"):
+            encoder.bias(encoder.prepare(drawn(encoder), None, DIMS), q[5:6], k, forgotten)
+
+
+@pytest.mark.parametrize("encoder", [rj.TransformerXL(init_scale=0.5), *CONTENT], ids=described)
+def test_grouped_keys_serve_their_query_heads(encoder):
+    """Four query heads and two key heads are four of each, every key head twice; three do not divide them."""
+    dims = rj.Dims(width=16, num_heads=4, head_dim=4)
+    params = encoder.init(jax.random.key(0), dims)
+    q, k = jax.random.normal(jax.random.key(1), (6, 4, 4)), jax.random.normal(jax.random.key(2), (6, 2, 4))
+    at = rj.Positions(query=jnp.arange(6))
+    got = encoder.bias(params, q, k, at)
+    np.testing.assert_array_equal(got, encoder.bias(params, q, k[:, [0, 0, 1, 1]], at))
+    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+        encoder.bias(params, q, q[:, :3], at)
+
+
+@pytest.mark.parametrize("encoder", [*BIASES, *CONTENT], ids=described)
+@pytest.mark.parametrize("query_rank", [1, 2])
+def test_query_and_key_positions_may_differ_in_rank(encoder, query_rank):
+    """Positions of a batch beside positions that all examples share; ranks are not promoted silently."""
+    q, k = jax.random.normal(jax.random.key(1), (2, 3, 4, 2, 8))[:2]
+    shared, each = jnp.arange(4), jnp.stack([jnp.arange(4), 2 * jnp.arange(4)])
+    query, key = (shared, each) if query_rank == 1 else (each, shared)
+    prepared = encoder.prepare(drawn(encoder), None, DIMS)
+    got = encoder.bias(prepared, q[:2], k[:2], rj.Positions(query=query, key=key))
+    for row in range(2):
+        here = rj.Positions(query=query if query_rank == 1 else query[row], key=key[row] if query_rank == 1 else key)
+        alone = encoder.bias(prepared, q[row], k[row], here)
+        np.testing.assert_allclose(np.broadcast_to(got, (2, *got.shape[-3:]))[row], alone, atol=1e-5)
+
+
+def test_a_bias_that_adds_nothing_is_no_bias():
+    with pytest.raises(TypeError, match=r"Bias defines no added\(tables, q, k, positions\)"):
+        rj.Bias().bias({}, None, None, rj.Positions(query=jnp.arange(3)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: rj.RoPE(arrangement="axial"), "arrangement='axial' arranges sections, and there are none"),
+        (lambda: rj.ALiBi(axis=-1), "ALiBi axis must not be negative, got -1"),
+        (lambda: rj.Sinusoidal(base=-1.0), "base must be positive, got -1.0"),
+        (lambda: rj.YaRN(factor=2.0, original_length=8, mscale=-3.0), "YaRN mscale must be finite and not negative, got -3.0"),
+        (lambda: rj.rotary_frequencies(4, scaling="ntk"), r"must be a frequency map, such as NTK\(factor=2.0\)"),
+        (lambda: rj.RoPE(head_fraction=0.25).rotate({}, jnp.ones((1, 8, 8)), jnp.ones((1, 2, 8))), "gives no head"),
+        (
+            lambda: rj.RoPE(head_fraction=0.7).rotate({}, jnp.ones((1, 8, 8)), jnp.ones((1, 2, 8))),
+            "turns 5 of 8 query heads, but 1 of 2 key heads",
+        ),
+        (
+            lambda: rj.ALiBi(axis=0).bias(jnp.ones(2), None, None, rj.Positions(query=jnp.arange(8), axes=2)),
+            r"query positions of 2 axes must be \[2, ..., T\], got \(8,\)",
+        ),
+        (
+            lambda: rj.Sinusoidal().embed({}, jnp.ones((3, 4), jnp.int32), rj.Positions(query=jnp.arange(3))),
+            "Sinusoidal adds to floats, got int32",
+        ),
+    ],
+)
+def test_what_would_pass_silently_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_resonance_is_learned_through_its_rounding():
+    encoder = rj.RoPE(learn_base=True, scaling=rj.Resonance())
+    params = encoder.init(jax.random.key(0), DIMS)
+    slope = jax.grad(lambda params: jnp.sum(encoder.prepare(params, None, DIMS).inv_freq))(params)["log_base"]
+    plain = jax.grad(lambda params: jnp.sum(rj.RoPE(learn_base=True).prepare(params, None, DIMS).inv_freq))(params)["log_base"]
+    assert float(slope) == pytest.approx(float(plain), rel=0.1)
+
+
 # in the model
 
 ONE_EACH = tuple({type(encoder): encoder for encoder in reversed(ENCODERS)}.values())

@@ -338,7 +338,7 @@ def test_content_positions_need_no_axis():
         ),
         (
             lambda: opened(rj.T5Bias(axis=-1), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
-            "T5Bias reads axis -1, but the positions have 3; choose one of them",
+            "T5Bias axis must not be negative, got -1; axes count from 0",
         ),
         (
             lambda: apart(QUERY, KEY).visible(),

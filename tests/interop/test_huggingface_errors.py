@@ -244,7 +244,6 @@ def test_what_is_no_config(config):
         (rj.RoPE(exact=True), r"exact=True; .*replace\(rope, exact=False\)"),
         (rj.RoPE(sections=(4, 4), arrangement="axial"), "arrangement='axial'; it knows 'chunked' and 'interleaved'"),
         (rj.RoPE(rotary_fraction=0.5, scaling=rj.Proportional(fraction=0.5)), "rotary_fraction=0.5 together with Proportional"),
-        (rj.RoPE(arrangement="interleaved"), "RoPE arrangement='interleaved', which would read back as 'chunked'"),
         (rj.RoPE(scaling=rj.YaRN(factor=2.0, original_length=8, mscale=0.0)), "YaRN mscale=0.0, which would read back as None"),
         (rj.Learned(max_length=8), "writes RoPE and NoPE, got Learned"),
         (rj.ALiBi(), "writes RoPE and NoPE, got ALiBi"),
@@ -274,10 +273,50 @@ def test_every_field_of_rope_is_written_or_refused():
         "exact": True,
     }
     for field in dataclasses.fields(rj.RoPE):
-        rope = rj.RoPE(**{field.name: changed[field.name]})
+        needed = {"sections": (4, 4)} if field.name == "arrangement" else {}
+        rope = rj.RoPE(**{field.name: changed[field.name]}, **needed)
         try:
             written = rope_to_hf(rope)
         except ValueError as error:
             assert field.name in str(error)  # noqa: PT017
         else:
             assert rope_from_hf(written) == rope != rj.RoPE()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "llama", "rope_scalling": LLAMA3}, "'rope_scalling'|perhaps you meant 'rope_scaling'"),
+        ({"model_type": "llama", "rope_tetha": 5e5}, "perhaps you meant 'rope_theta'"),
+        (
+            {"model_type": "chatglm", "rope_ratio": 500},
+            "rope_ratio=500 is not a key that transformers reads; multiply rope_theta",
+        ),
+        ({"model_type": "falcon", "alibi": True}, "alibi=True is not a key that transformers reads; use ALiBi"),
+        ({"model_type": "internvl", "llm_config": {"rope_theta": 1e6}}, "its 'llm_config' does; pass that part"),
+        ({"hidden_size": 100, "num_attention_heads": 3}, "hidden_size=100 is not divisible by num_attention_heads=3"),
+        ({"head_dim": "64", "rope_theta": 1e4}, "head_dim must be a number, got '64'; remove the quotes"),
+        ({"rope_theta": 1e4, "factor": 2.0}, "got factor=2.0; is its rope_type missing"),
+        (
+            {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0], "original_max_position_embeddings": 8},
+            "needs factor; .* or max_position_embeddings, from which it follows",
+        ),
+    ],
+)
+def test_what_would_be_overlooked_is_refused(config, message):
+    with pytest.raises(ValueError, match=message):
+        rope_from_hf(config)
+
+
+def test_what_a_known_model_leaves_out_is_its_own_default():
+    """Gemma 3's published configs have neither base; `tests/parity` compares every default with transformers."""
+    gemma = {
+        "model_type": "gemma3",
+        "text_config": {"model_type": "gemma3_text", "rope_scaling": {"factor": 8.0, "rope_type": "linear"}},
+    }
+    assert rope_from_hf(gemma, layer_type="full_attention") == rj.RoPE(base=1e6, scaling=rj.Linear(factor=8.0))
+    assert rope_from_hf(gemma, layer_type="sliding_attention") == rj.RoPE()
+    assert rope_from_hf({"model_type": "mixtral"}).base == 1e6
+    assert rope_from_hf({"model_type": "mixtral", "rope_theta": 5e4}).base == 5e4
+    assert rope_from_hf({"model_type": "gpt_neox"}).rotary_fraction == 0.25
+    assert rope_from_hf({"rope_scaling": None, "text_config": {"rope_theta": 1e6}}).base == 1e6

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rope_jax.interop import rope_from_hf
+
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
@@ -65,3 +67,23 @@ def test_the_fixture_is_what_transformers_says(path):
         cos, sin = tables(fixture["config"])
         np.testing.assert_allclose(fixture["tables"]["cos"], cos, atol=1e-6)
         np.testing.assert_allclose(fixture["tables"]["sin"], sin, atol=1e-6)
+
+
+def test_defaults_of_model_types_are_those_of_transformers():
+    """Every model_type whose defaults are known here, with a config that says nothing of rope."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    from rope_jax.interop import rope_types
+
+    tables = (rope_types._BASES, rope_types._FRACTIONS, rope_types._LOCAL_BASES)
+    names = {name for table in tables for models in table.values() for name in models}
+    assert len(names) > 25
+    for name in names:
+        said = CONFIG_MAPPING[name]().rope_parameters
+        by_layer = "rope_type" not in said
+        for layer_type, part in said.items() if by_layer else [(None, said)]:
+            if name == "olmo3":  # both entries are one
+                layer_type = None
+            rope = rope_from_hf({"model_type": name}, layer_type=layer_type)
+            assert rope.base == part["rope_theta"], name
+            assert rope.rotary_fraction == part.get("partial_rotary_factor", 1.0), name

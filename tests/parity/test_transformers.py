@@ -171,7 +171,7 @@ def rotated_by(model_type, q, k, cos, sin):
         out = module.apply_rotary_emb(q, k, torch.complex(cos, sin))
     elif hasattr(module, "apply_rotary_pos_emb_interleave"):
         out = module.apply_rotary_pos_emb_interleave(q, k, *twice)
-    elif model_type.startswith("cohere"):
+    elif model_type.startswith("cohere") or model_type in ("glm4v_text", "glm_ocr_text"):  # tables are made in pairs elsewhere
         out = module.apply_rotary_pos_emb(q, k, *[x.repeat_interleave(2, dim=-1) for x in (cos, sin)])
     else:
         out = module.apply_rotary_pos_emb(q, k, *twice)
@@ -188,7 +188,8 @@ def test_the_layout_of_a_model(model_type):
     q, k = rng.standard_normal((2, 12, 3, 16)).astype(np.float32)
     cos, sin = (np.asarray(x) for x in rj.rotary_tables(rj.rotary_frequencies(16), jnp.arange(12)))
     turned = [np.asarray(x) for x in rotated_by(model_type, q, k, cos, sin)]
-    layout = rope_from_hf({"model_type": model_type}).layout
+    layer_type = "full_attention" if model_type == "gemma3_text" else None
+    layout = rope_from_hf({"model_type": model_type}, layer_type=layer_type).layout
     assert layout == ("interleaved" if model_type in INTERLEAVED_MODELS else "half")
     ours = [np.asarray(rj.rotate(jnp.asarray(x), cos, sin, layout=layout)) for x in (q, k)]
     expected, got = (np.einsum("thd,shd->hts", *pair) for pair in (turned, ours))
