@@ -126,16 +126,15 @@ class RoPE(Encoder):
         return rotary_tables(frequencies, at, sections=self.sections, arrangement=self.arrangement, exact=self.exact)
 
     def rotate(self, tables: Tables, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        turned = [self._turned_heads(x.shape[-2]) for x in (q, k)]
-        if turned[0] * k.shape[-2] != turned[1] * q.shape[-2]:
+        of_q, of_k = (self._turned_heads(x.shape[-2]) for x in (q, k))
+        if of_q * k.shape[-2] != of_k * q.shape[-2]:
             raise ValueError(
-                f"RoPE head_fraction {self.head_fraction} turns {turned[0]} of {q.shape[-2]} query heads, but {turned[1]} of "
+                f"RoPE head_fraction {self.head_fraction} turns {of_q} of {q.shape[-2]} query heads, but {of_k} of "
                 f"{k.shape[-2]} key heads; choose a fraction that gives whole groups"
             )
-        return self._turn(q, *tables["query"]), self._turn(k, *tables["key"])
+        return self._turn(q, of_q, *tables["query"]), self._turn(k, of_k, *tables["key"])
 
-    def _turn(self, x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-        turned = self._turned_heads(x.shape[-2])
+    def _turn(self, x: jax.Array, turned: int, cos: jax.Array, sin: jax.Array) -> jax.Array:
         if turned == x.shape[-2]:
             return rotate(x, cos, sin, layout=self.layout)
         return jnp.concatenate([rotate(x[..., :turned, :], cos, sin, layout=self.layout), x[..., turned:, :]], axis=-2)
