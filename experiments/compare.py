@@ -56,10 +56,11 @@ class Arguments:
         """The config's experiment with the values of the command line."""
         tasks = _kept("task", self.tasks, [(task.name, task) for task in experiment.tasks])
         methods = _kept("encoder", self.encoders, [(type(method.encoder).__name__, method) for method in experiment.methods])
+        meant = [(method, tuple(task for task in tasks if task in (method.tasks or tasks))) for method in methods]
         return replace(
             experiment,
             tasks=tasks,
-            methods=methods,
+            methods=tuple(replace(method, tasks=kept if method.tasks else ()) for method, kept in meant if kept),
             seeds=self.seeds,
             model=self.model,
             train=self.train,
@@ -148,7 +149,8 @@ def run_cells(folder: runs.RunFolder, cells: list[Cell], command: str, checkpoin
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):
-            title = f"{number}/{len(cells)} {cell.task.name} {type(cell.method.encoder).__name__}"
+            names = (cell.task.name, type(cell.method.encoder).__name__, type(cell.method.policy).__name__)
+            title = f"{number}/{len(cells)} {' '.join(names)}"
             run_cell(cell, folder.cell(cell), progress, title, checkpoint_seconds)
             progress.update(whole, advance=1)
 

@@ -7,6 +7,7 @@ not with its square. `attend` and `attend_reference` are the same function; the 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -66,14 +67,16 @@ def attend(
     if length <= block_size:
         return attend_reference(q, k, v, positions, bias=bias)
     query_order, key_order = positions.orders
-    keys = replace(positions, key=positions.keys, key_order=key_order)
+    of_keys = positions.query_segment if positions.key_segment is None else positions.key_segment
+    keys = replace(positions, key=positions.keys, key_order=key_order, key_segment=of_keys)
+    of_queries = {"query": positions.query, "query_order": query_order, "query_segment": positions.query_segment}
 
     @jax.checkpoint
-    def block(args: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        q, query, query_order = args
-        return attend_reference(q, k, v, replace(keys, query=query, query_order=query_order), bias=bias)
+    def block(args: tuple[jax.Array, dict[str, Any]]) -> jax.Array:
+        q, own = args
+        return attend_reference(q, k, v, replace(keys, **own), bias=bias)
 
-    cut = (_cut(q, -3, block_size), _cut(positions.query, -1, block_size), _cut(query_order, -1, block_size))
+    cut = (_cut(q, -3, block_size), {name: _cut(x, -1, block_size) for name, x in of_queries.items() if x is not None})
     return _join(lax.map(block, cut), -3, length)
 
 

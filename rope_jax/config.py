@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from rope_jax.encoders.base import Dims, Encoder
 from rope_jax.encoders.checked import Checked
+from rope_jax.policies import Contiguous, Policy
 from rope_jax.tasks.base import Task
 
 
@@ -110,11 +111,11 @@ class EvaluateConfig(Checked):
 
     Attributes:
       lengths: symbols of x, each a point of the curve.
-      examples: test examples a length.
+      examples: test examples a length: one number for all lengths, or one for each.
     """
 
     lengths: tuple[int, ...] = (6, 12, 13, 14, 15, 18, 24, 48)
-    examples: int = 512
+    examples: int | tuple[int, ...] = 512
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -122,33 +123,51 @@ class EvaluateConfig(Checked):
         for length in self.lengths:
             _require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
         _require_distinct("evaluate.lengths", self.lengths)
-        _require(self.examples >= 1, "evaluate.examples", self.examples, "must be at least 1")
+        if isinstance(self.examples, tuple) and len(self.examples) != len(self.lengths):
+            raise ValueError(
+                f"evaluate.examples has {len(self.examples)} numbers for {len(self.lengths)} lengths; give one for each, or "
+                "one number for all"
+            )
+        for examples in self.examples_by_length.values():
+            _require(examples >= 1, "evaluate.examples", examples, "must be at least 1")
+
+    @property
+    def examples_by_length(self) -> dict[int, int]:
+        """How many examples of each length, in the order of `lengths`."""
+        several = self.examples if isinstance(self.examples, tuple) else (self.examples,) * len(self.lengths)
+        return dict(zip(self.lengths, several, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(Checked):
-    """One more way to run a trained model: its encoder with another scaling, say. No weight changes.
+    """One more way to run a trained model: its encoder with another scaling, or other positions. No weight changes.
 
     Attributes:
       name: as rows and tables call it.
       encoder: replaces the trained one; may differ from it in `Encoder.variant_fields` only.
+      policy: replaces the one trained with; None keeps it.
     """
 
     name: str
     encoder: Encoder
+    policy: Policy | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Checked):
-    """What a comparison compares: an encoder, trained once and evaluated as trained and under every variant.
+    """What a comparison compares: an encoder and positions for it, trained once and evaluated as trained and under every variant.
 
     Attributes:
-      encoder: trained with.
+      encoder: trained with; `Layers(...)` gives each layer its own.
+      policy: which positions tokens are given, in training and evaluation.
       variants: evaluated besides.
+      tasks: those of the experiment that it is meant for; () is all of them.
     """
 
     encoder: Encoder
+    policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
+    tasks: tuple[Task, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -165,8 +184,9 @@ class Method(Checked):
 
     @property
     def all_variants(self) -> tuple[Variant, ...]:
-        """The plain one, "as-trained", then those of the config."""
-        return (Variant(name="as-trained", encoder=self.encoder), *self.variants)
+        """The plain one, "as-trained", then those of the config, all with their policy."""
+        given = (Variant(name="as-trained", encoder=self.encoder), *self.variants)
+        return tuple(dataclasses.replace(variant, policy=variant.policy or self.policy) for variant in given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,8 +204,23 @@ class Cell(Checked):
         super().__post_init__()
         longest = max(self.train.max_length, *self.evaluate.lengths)
         self.task.check(longest)
+        period = self.method.encoder.period
+        if self.model.num_layers % period:
+            fitting = period * max(1, round(self.model.num_layers / period))
+            raise ValueError(
+                f"model.num_layers {self.model.num_layers} is not a multiple of the {period} layers of "
+                f"{described(self.method.encoder)}; use {fitting} layers, or another pattern"
+            )
         for variant in self.method.all_variants:
-            variant.encoder.check(self.model.dims, self.task.input_length(longest))
+            self._check(variant.encoder, variant.policy or self.method.policy, self.task.input_length(longest))
+
+    def _check(self, encoder: Encoder, policy: Policy, length: int) -> None:
+        policy.check(self.task, length)
+        encoder.check(self.model.dims, policy.reach(length))
+        try:
+            encoder.check_positions(policy.axes, policy.real)
+        except ValueError as error:
+            raise ValueError(f"{described(encoder)} cannot read the positions of {described(policy)}: {error}") from error
 
     @property
     def id(self) -> str:
@@ -195,7 +230,7 @@ class Cell(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Checked):
-    """Every task with every method.
+    """Every task with every method that is meant for it.
 
     Attributes:
       name: for titles.
@@ -220,7 +255,14 @@ class Experiment(Checked):
         for name, example in (("tasks", "Copy()"), ("methods", "Method(encoder=RoPE())")):
             _require(len(getattr(self, name)) > 0, name, getattr(self, name), f"must hold something, such as ({example},)")
             _require_distinct(name, getattr(self, name))
-        _require_distinct("methods", [method.encoder for method in self.methods])
+        _require_distinct("methods", [(method.encoder, method.policy) for method in self.methods])
+        for method in self.methods:
+            for task in method.tasks:
+                if task not in self.tasks:
+                    raise ValueError(
+                        f"the method {described(method)} is meant for {described(task)}, which is not among the tasks of the "
+                        "experiment; add it there, or leave it out of the method"
+                    )
         _require(len(self.seeds) > 0, "seeds", self.seeds, "must name at least one seed")
         for seed in self.seeds:
             _require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
@@ -232,13 +274,14 @@ class Experiment(Checked):
         return tuple(
             Cell(
                 task=task,
-                method=method,
+                method=dataclasses.replace(method, tasks=()),
                 model=self.model,
                 train=self.train,
                 evaluate=self.evaluate,
                 seeds=self.seeds,
             )
             for task, method in itertools.product(self.tasks, self.methods)
+            if task in (method.tasks or self.tasks)
         )
 
 

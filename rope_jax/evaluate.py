@@ -6,6 +6,7 @@ exactly if greedy decoding, which then reads those same tokens, gives the exact 
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,15 +14,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.config import Cell, ModelConfig, Variant, content_hash, options
+from rope_jax.config import Cell, ModelConfig, Variant, content_hash, options, to_json
 from rope_jax.devices import over_replicas, replica_sharding
-from rope_jax.encoders.base import Encoder, Params, Positions, Prepared
+from rope_jax.encoders.base import Encoder, Params, Prepared
 from rope_jax.metrics import Counts, count
 from rope_jax.model import encoding_params, functional
-from rope_jax.positions import contiguous
+from rope_jax.policies import Policy
 from rope_jax.tasks.base import Batch, Task
 
 TOKENS_A_PASS = 16_384  # bounds the memory of one forward pass
+_POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
 
 
 def buckets(lengths: tuple[int, ...]) -> dict[int, int]:
@@ -41,13 +43,17 @@ def _sample(key: jax.Array, length: jax.Array, *, task: Task, examples: int, max
 
 
 def fixed_batch(task: Task, length: int, *, examples: int, max_length: int) -> Batch:
-    """The test examples of one length: a function of the task, the length and nothing else."""
-    key = jax.random.key(int(content_hash(task)[:8], 16) >> 1)
+    """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
+    drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
+    key = jax.random.key(int(content_hash(drawn)[:8], 16) >> 1)
     return _sample(jax.random.fold_in(key, length), length, task=task, examples=examples, max_length=max_length)
 
 
-def _passes(batch: Batch) -> Batch:
-    """[N, ...] as [passes, rows, ...], few enough rows a pass; the last is filled up with examples that ask for nothing."""
+def _passes(batch: Batch) -> tuple[Batch, jax.Array]:
+    """[N, ...] as [passes, rows, ...], few enough rows a pass; the last is filled up with examples that ask for nothing.
+
+    Beside the examples comes the number of each, int32 [passes, rows].
+    """
     examples, length = batch.tokens.shape
     rows = min(examples, max(1, TOKENS_A_PASS // length))
     passes = -(-examples // rows)
@@ -57,12 +63,19 @@ def _passes(batch: Batch) -> Batch:
         filled = jnp.pad(x, [(0, passes * rows - examples)] + [(0, 0)] * (x.ndim - 1))
         return filled.reshape(passes, rows, *x.shape[1:])
 
-    return jax.tree.map(cut, batch)
+    return jax.tree.map(cut, (batch, jnp.arange(examples)))
 
 
-@partial(jax.jit, static_argnames=("model", "vocabulary", "encoder", "replicas"))
+@partial(jax.jit, static_argnames=("model", "vocabulary", "encoder", "policy", "replicas"))
 def count_replicas(
-    own: tuple[Params, Prepared], batch: Batch, *, model: ModelConfig, vocabulary: int, encoder: Encoder, replicas: int
+    own: tuple[Params, Prepared],
+    batch: Batch,
+    *,
+    model: ModelConfig,
+    vocabulary: int,
+    encoder: Encoder,
+    policy: Policy,
+    replicas: int,
 ) -> Counts:
     """Counts of every replica on one batch of a single length.
 
@@ -70,6 +83,7 @@ def count_replicas(
       own: parameters and what the variant's encoder prepared, with a leading replica axis.
       batch: of one length, the same for all replicas.
       model, vocabulary, encoder: what was trained.
+      policy: gives the positions.
       replicas: how many.
 
     Returns:
@@ -77,11 +91,15 @@ def count_replicas(
     """
     _, apply = functional(model, vocabulary, encoder)
 
-    def run(own: tuple[Params, Prepared], passes: Batch) -> Counts:
+    def run(own: tuple[Params, Prepared], passes: tuple[Batch, jax.Array]) -> Counts:
         params, prepared = own
 
-        def one_pass(part: Batch) -> Counts:
-            positions = Positions(query=contiguous(part.tokens.shape[-1]), length=part.lengths[0])
+        def one_pass(pass_: tuple[Batch, jax.Array]) -> Counts:
+            part, numbers = pass_
+            length = part.lengths[0]
+            key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), length)
+            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, numbers)
+            positions = replace(policy.positions(keys, part), length=length)
             return count(apply(params, part.tokens, positions, prepared), part)
 
         return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, passes))
@@ -103,8 +121,8 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
     replicas = len(cell.seeds)
     padded = buckets(cell.evaluate.lengths)
     batches = {
-        length: fixed_batch(cell.task, length, examples=cell.evaluate.examples, max_length=padded[length])
-        for length in cell.evaluate.lengths
+        length: fixed_batch(cell.task, length, examples=examples, max_length=padded[length])
+        for length, examples in cell.evaluate.examples_by_length.items()
     }
     for variant in cell.method.all_variants:
         for length in cell.evaluate.lengths:
@@ -114,6 +132,7 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 model=cell.model,
                 vocabulary=cell.task.vocabulary,
                 encoder=cell.method.encoder,
+                policy=variant.policy or cell.method.policy,
                 replicas=replicas,
             )
             by_seed = [Counts(*found) for found in np.stack(jax.device_get(counts), axis=1).tolist()]
@@ -133,11 +152,15 @@ def _prepare(cell: Cell, variant: Variant, params: Params, length: int) -> Prepa
 
 def _row(cell: Cell, variant: Variant, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
     ok = diverged_at < 0
+    policy = variant.policy or cell.method.policy
     row = {
         "task": cell.task.name,
         "task_options": options(cell.task),
         "encoder": type(cell.method.encoder).__name__,
         "encoder_options": options(cell.method.encoder),
+        "policy": type(policy).__name__,
+        "policy_options": options(policy),
+        "policy_presumes": list(policy.presumes),
         "variant": variant.name,
         "variant_options": options(variant.encoder),
         "needs_length": variant.encoder.needs_length,
@@ -149,5 +172,7 @@ def _row(cell: Cell, variant: Variant, seed: int, length: int, counts: Counts, d
         "count": counts.examples,
         "exact_match": counts.exact / counts.examples if ok else None,
         "token_accuracy": counts.right / counts.tokens if ok else None,
+        "content_error": counts.content_wrong / counts.examples if ok else None,
+        "end_error": counts.end_wrong / counts.examples if ok else None,
     }
     return row if ok else row | {"diverged_at": diverged_at}

@@ -23,17 +23,17 @@ Apply = Callable[..., jax.Array]
 class Attention(nnx.Module):
     """Multi-head causal self-attention without biases in its projections."""
 
-    def __init__(self, config: ModelConfig, encoder: Encoder, *, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         dtype = jnp.dtype(config.compute_dtype)
-        self.encoder, self.num_heads = encoder, config.num_heads
+        self.num_heads = config.num_heads
         self.project = nnx.Linear(config.width, 3 * config.width, use_bias=False, dtype=dtype, rngs=rngs)
         self.out = nnx.Linear(config.width, config.width, use_bias=False, dtype=dtype, rngs=rngs)
 
-    def __call__(self, x: jax.Array, positions: Positions, tables: Tables) -> jax.Array:
+    def __call__(self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables) -> jax.Array:
         heads = self.project(x).reshape(*x.shape[:-1], 3, self.num_heads, -1)
         q, k, v = (heads[..., i, :, :] for i in range(3))
-        q, k = self.encoder.rotate(tables, q, k)
-        out = attend(q, k, v, positions, bias=lambda q, k, here: self.encoder.bias(tables, q, k, here))
+        q, k = encoder.rotate(tables, q, k)
+        out = attend(q, k, v, positions, bias=lambda q, k, here: encoder.bias(tables, q, k, here))
         return self.out(out.reshape(x.shape))
 
 
@@ -53,14 +53,14 @@ class Mlp(nnx.Module):
 class Block(nnx.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); the residual stream stays float32 (Xiong et al. 2020, arXiv:2002.04745)."""
 
-    def __init__(self, config: ModelConfig, encoder: Encoder, *, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
         self.attention_norm = nnx.RMSNorm(config.width, rngs=rngs)
-        self.attention = Attention(config, encoder, rngs=rngs)
+        self.attention = Attention(config, rngs=rngs)
         self.mlp_norm = nnx.RMSNorm(config.width, rngs=rngs)
         self.mlp = Mlp(config, rngs=rngs)
 
-    def __call__(self, x: jax.Array, positions: Positions, tables: Tables) -> jax.Array:
-        x = x + self.attention(self.attention_norm(x), positions, tables).astype(x.dtype)
+    def __call__(self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables) -> jax.Array:
+        x = x + self.attention(self.attention_norm(x), positions, encoder, tables).astype(x.dtype)
         return x + self.mlp(self.mlp_norm(x)).astype(x.dtype)
 
 
@@ -80,7 +80,7 @@ class Transformer(nnx.Module):
         embed = nnx.initializers.normal(config.width**-0.5)
         self.embedding = nnx.Param(embed(rngs.params(), (vocabulary, config.width), jnp.float32))
         self.encoding = nnx.data(jax.tree.map(nnx.Param, encoder.init(rngs.params(), config.dims)))
-        self.blocks = nnx.List([Block(config, encoder, rngs=rngs) for _ in range(config.num_layers)])
+        self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = nnx.RMSNorm(config.width, rngs=rngs)
         # small, so that an untrained model gives every token about the same probability
         self.head = nnx.Linear(
@@ -108,9 +108,11 @@ class Transformer(nnx.Module):
             prepared = self.encoder.prepare(params, positions.length, self.config.dims)
         tables = self.encoder.tables(prepared, positions)
         x = jnp.take(self.embedding[...], tokens, axis=0) * math.sqrt(self.config.width)
-        x = self.encoder.embed(tables, x, positions)
-        for block in self.blocks:
-            x = block(x, positions, tables)
+        for layer, block in enumerate(self.blocks):
+            encoder, own = self.encoder.at_layer(layer, tables)
+            if layer < self.encoder.period:
+                x = encoder.embed(own, x, positions)
+            x = block(x, positions, encoder, own)
         return self.head(self.norm(x)).astype(jnp.float32)
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from rope_jax.statistics import Curve, curves
+from rope_jax.statistics import PRESUMED, Curve, curves
 
 # Okabe and Ito's colours, told apart by colour-blind people; yellow is left out, too faint for a line
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
@@ -38,9 +38,10 @@ def accuracy_by_length(rows: list[dict[str, Any]], metric: str = "exact_match") 
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 
 
-def _label(encoder: str, variant: str, needs_length: bool, *, characters: int) -> str:
-    """A line of the legend, on as many lines as it takes."""
-    return textwrap.fill(f"{encoder}, {variant}{' †' if needs_length else ''}", characters, subsequent_indent="    ")
+def _label(line: Curve) -> str:
+    """What the legend calls a line: encoder, positions if not the usual ones, and variant; with marks of what is presumed."""
+    mark = f" {PRESUMED['length'][0]}" if line.needs_length else ""
+    return ", ".join([line.encoder, *([line.positions] if line.positions else []), line.variant + mark])
 
 
 def _ticks(lengths: list[int], train_length: int) -> list[str]:
@@ -70,9 +71,9 @@ def _style(n: int) -> dict[str, Any]:
 def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
     lines = curves(rows, metric)
     tasks = list(dict.fromkeys(line.task for line in lines))
-    styles = {name: _style(n) for n, name in enumerate(dict.fromkeys((c.encoder, c.variant, c.needs_length) for c in lines))}
+    styles = {name: _style(n) for n, name in enumerate(dict.fromkeys(map(_label, lines)))}
     width = max(6.5, 1.2 + 4.3 * len(tasks))
-    labels = [_label(*name, characters=int(11 * width)) for name in styles]
+    labels = [textwrap.fill(name, int(11 * width), subsequent_indent="    ") for name in styles]
     columns = 2 if 2 * max(map(len, labels)) < 11 * width else 1
     legend_lines = sum(label.count("\n") + 1 for label in labels) / columns
     figure = Figure(figsize=(width, 4.1 + 0.19 * legend_lines), layout="constrained")
@@ -83,18 +84,19 @@ def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
     panels[0].set_ylabel({"exact_match": "exact match", "token_accuracy": "token accuracy"}[metric])
     handles = [Line2D([], [], **style) for style in styles.values()]
     reading = "mean over seeds; band: from the worst seed to the best"
-    if any(needs_length for _, _, needs_length in styles):
-        reading += "\n† presumes that the length of the answer is known"
+    marked = "".join(styles)
+    notes = (f"{mark} {meaning}" for mark, meaning in PRESUMED.values() if mark in marked)
+    reading += "".join("\n" + textwrap.fill(note, int(16 * width)) for note in notes)
     figure.legend(
         handles, labels, loc="outside lower center", ncols=columns, frameon=False, handlelength=4, title=reading, title_fontsize=7
     )
     return figure
 
 
-def _fill(panel: Axes, lines: list[Curve], styles: dict[tuple[str, str, bool], dict[str, Any]]) -> None:
+def _fill(panel: Axes, lines: list[Curve], styles: dict[str, dict[str, Any]]) -> None:
     """Draws one task."""
     for line in lines:
-        style = styles[(line.encoder, line.variant, line.needs_length)]
+        style = styles[_label(line)]
         if len(line.ok):
             x = np.asarray(line.lengths)
             panel.plot(x, line.ok.mean(axis=0), **style)

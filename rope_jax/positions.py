@@ -43,6 +43,7 @@ def from_mask(mask: jax.Array) -> jax.Array:
     Returns:
       int32 [..., T]: real tokens before this one. Padding stays visible unless its `Positions.key_order` is the largest.
     """
+    _require_given("from_mask", "the mask of real tokens", mask)
     real = jnp.asarray(mask).astype(bool).astype(jnp.int32)
     return jnp.maximum(jnp.cumsum(real, axis=-1) - 1, 0)
 
@@ -54,8 +55,9 @@ def from_segment_ids(ids: jax.Array) -> jax.Array:
       ids: int [..., T], equal for neighbours of one document; an id that comes back is a new document.
 
     Returns:
-      int32 [..., T]. Attention must keep the documents apart by a mask of its own.
+      int32 [..., T]. `Positions(query_segment=)` keeps documents apart in attention, by ids that do not come back.
     """
+    _require_given("from_segment_ids", "the segment ids of the tokens", ids)
     ids = jnp.asarray(ids)
     at = jnp.broadcast_to(jnp.arange(ids.shape[-1], dtype=jnp.int32), ids.shape)
     begins = jnp.concatenate([jnp.ones_like(ids[..., :1], bool), ids[..., 1:] != ids[..., :-1]], axis=-1)
@@ -114,11 +116,11 @@ def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: i
     Args and result as in `random_offset`.
     """
     lengths = _require_room(lengths, size, max_position)
-    order = jax.random.uniform(key, (*lengths.shape, max_position)).argsort(axis=-1).argsort(axis=-1)
-    chosen = order < jnp.expand_dims(lengths, -1)
-    at = jnp.broadcast_to(jnp.arange(max_position, dtype=jnp.int32), chosen.shape)
-    found = jnp.sort(jnp.where(chosen, at, max_position - 1), axis=-1)
-    return _filled(found, size)
+    drawn = jax.random.uniform(key, (*lengths.shape, max_position))
+    _, largest = jax.lax.top_k(drawn, min(size, max_position))  # where the size largest numbers stand: a subset in random order
+    kept = jnp.broadcast_to(jnp.arange(largest.shape[-1]), largest.shape) < jnp.expand_dims(lengths, -1)
+    found = jnp.sort(jnp.where(kept, largest.astype(jnp.int32), max_position - 1), axis=-1)
+    return jnp.pad(found, [(0, 0)] * lengths.ndim + [(0, size - found.shape[-1])], mode="edge")
 
 
 def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position: float) -> jax.Array:
@@ -161,8 +163,8 @@ def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, ch
 def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"] = "forward") -> jax.Array:
     """(row, column) read off the tokens: separators seen so far, and distance since the last one (idea: arXiv:2607.16072).
 
-    A separator is the first of its row. "snake" turns every second row round: its columns count down from the end of the row
-    before. It thereby knows that the task reverses: an oracle.
+    A separator is the first of its row. "snake" turns every second row round, counted from that of the first token: columns then
+    count down from the end of the row before. It thereby knows that the task reverses: an oracle.
 
     Args:
       tokens: int [..., T].
@@ -175,22 +177,22 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
     Raises:
       ValueError: an unknown order, or (where tokens are concrete) a separator that never occurs.
     """
+    _require_given("grid", "the tokens", tokens)
     tokens = jnp.asarray(tokens)
     if order not in ("forward", "snake"):
         raise ValueError(f"grid order must be 'forward' or 'snake', got {order!r}")
     is_separator = tokens == separator
     if not isinstance(tokens, jax.core.Tracer) and not bool(jnp.all(jnp.any(is_separator, axis=-1))):
         raise ValueError(f"grid separator {separator} never occurs in some row of tokens; name the token that begins a row")
-    row = jnp.cumsum(is_separator.astype(jnp.int32), axis=-1)
+    rows = jnp.cumsum(is_separator.astype(jnp.int32), axis=-1)
     at = jnp.broadcast_to(jnp.arange(tokens.shape[-1], dtype=jnp.int32), tokens.shape)
-    since = at - jax.lax.cummax(jnp.where(is_separator, at, 0), axis=tokens.ndim - 1)
-    if order == "forward":
-        return jnp.stack([row, since])
-    # the column that the row before ended with, where a row begins: its own length less one, if it counted up
-    ends = jnp.where(is_separator, jnp.concatenate([jnp.zeros_like(since[..., :1]), since[..., :-1]], axis=-1), 0)
-    end = jax.lax.cummax(jnp.where(is_separator, at, -1), axis=tokens.ndim - 1)
-    last = jnp.where(end >= 0, jnp.take_along_axis(ends, jnp.maximum(end, 0), axis=-1), 0)
-    return jnp.stack([row, jnp.where(row % 2 == 1, last - since, since)])
+    columns = at - jax.lax.cummax(jnp.where(is_separator, at, 0), axis=tokens.ndim - 1)
+    if order == "snake":
+        # the last column of the row before, for every token: it stands just before the token's own row
+        before = jnp.maximum(at - columns - 1, 0)
+        turned = (rows - rows[..., :1]) % 2 == 1
+        columns = jnp.where(turned, jnp.take_along_axis(columns, before, axis=-1) - columns, columns)
+    return jnp.stack([rows, columns])
 
 
 def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
@@ -205,8 +207,6 @@ def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array
     return lengths
 
 
-def _filled(positions: jax.Array, size: int) -> jax.Array:
-    """The first `size`, or all and then the last again."""
-    if size <= positions.shape[-1]:
-        return positions[..., :size]
-    return jnp.pad(positions, [(0, 0)] * (positions.ndim - 1) + [(0, size - positions.shape[-1])], mode="edge")
+def _require_given(name: str, what: str, value: object) -> None:
+    if value is None:
+        raise ValueError(f"{name} reads positions off {what}, got None; give it, or use contiguous, which needs nothing")

@@ -8,32 +8,53 @@ import numpy as np
 
 Metric = str  # "exact_match" or "token_accuracy"
 
+# what a method may presume: a mark for tables and plots, and what it says
+PRESUMED = {
+    "length": ("†", "presumes that the length of the answer is known beforehand: what it computes depends on the whole length."),
+    "separators": (
+        "‡",
+        "reads positions off the separators: it presumes a text whose parts are marked, and which token marks them.",
+    ),
+    "direction": ("§", "an oracle: its positions know in which direction the task reads the text."),
+}
+
+_UNSAID: dict[str, Any] = {"policy": "Contiguous", "policy_options": "", "policy_presumes": []}  # by rows older than the choice
+
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a table or plot: a task, an encoder and a variant, every seed at every length.
+    """One line of a table or plot: a task, an encoder, a position policy and a variant, every seed at every length.
 
     Attributes:
-      task, encoder, variant: names, with the options that differ from the defaults.
+      task, encoder, policy, variant: names, with the options that differ from the defaults.
+      presumes: what the policy is told besides the length, such as "separators".
       needs_length: whether the variant presumes that the length of the answer is known.
       train_steps: optimiser steps.
       train_length: the longest in training, in symbols.
       lengths: those tested, ascending, in symbols.
       seeds: as in the config.
-      examples: test examples a length.
+      examples: test examples of each length.
       values: the metric, float [seeds, lengths]; NaN for a seed that diverged.
     """
 
     task: str
     encoder: str
+    policy: str
     variant: str
+    presumes: tuple[str, ...]
     needs_length: bool
     train_steps: int
     train_length: int
     lengths: tuple[int, ...]
     seeds: tuple[int, ...]
-    examples: int
+    examples: tuple[int, ...]
     values: np.ndarray
+
+    @property
+    def positions(self) -> str:
+        """The policy as tables call it: with a mark for everything that it presumes, "" for the usual one."""
+        marks = "".join(PRESUMED[name][0] for name in self.presumes)
+        return "" if self.policy == "Contiguous" else f"{self.policy}{' ' if marks else ''}{marks}"
 
     @property
     def ok(self) -> np.ndarray:
@@ -43,9 +64,10 @@ class Curve:
 
 def curves(rows: Iterable[dict[str, Any]], metric: Metric = "exact_match") -> list[Curve]:
     """Groups rows into curves, in the order in which they come."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for row in rows:
-        key = (_named(row["task"], row["task_options"]), _named(row["encoder"], row["encoder_options"]), row["variant"])
+    groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
+    for row in ({**_UNSAID, **row} for row in rows):
+        task, encoder, policy = (_named(row[name], row[f"{name}_options"]) for name in ("task", "encoder", "policy"))
+        key = (task, encoder, policy, row["variant"])
         groups.setdefault(key, []).append(row)
     return [_curve(key, group, metric) for key, group in groups.items()]
 
@@ -54,21 +76,23 @@ def _named(name: str, options: str) -> str:
     return f"{name}({options})" if options else name
 
 
-def _curve(key: tuple[str, str, str], rows: list[dict[str, Any]], metric: Metric) -> Curve:
+def _curve(key: tuple[str, str, str, str], rows: list[dict[str, Any]], metric: Metric) -> Curve:
     lengths = tuple(sorted({row["length"] for row in rows}))
     seeds = tuple(dict.fromkeys(row["seed"] for row in rows))
     values = np.full((len(seeds), len(lengths)), np.nan)
+    examples = {row["length"]: row["count"] for row in rows}
     for row in rows:
         if row["status"] == "ok":
             values[seeds.index(row["seed"]), lengths.index(row["length"])] = row[metric]
     return Curve(
         *key,
+        presumes=tuple(rows[0]["policy_presumes"]),
         needs_length=rows[0]["needs_length"],
         train_steps=rows[0]["train_steps"],
         train_length=rows[0]["train_length"],
         lengths=lengths,
         seeds=seeds,
-        examples=rows[0]["count"],
+        examples=tuple(examples[length] for length in lengths),
         values=values,
     )
 

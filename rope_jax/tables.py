@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from rope_jax.statistics import Curve, curves, longest_above
+from rope_jax.statistics import PRESUMED, Curve, curves, longest_above
 
 _TITLES = {
     "exact_match": "Exact match: the fraction of test examples with all of y and EOS right",
@@ -31,7 +31,10 @@ def latex(rows: list[dict[str, Any]]) -> str:
         header, body = _cells(curves(rows, metric), with_length_at=metric == "exact_match", text=str)
         parts += [f"% {title}", tabulate(body, header, tablefmt="latex_booktabs", disable_numparse=True), ""]
     parts += [f"% {note}\n" for note in notes(curves(rows))]
-    return "\n".join(parts).replace("†", r"$\dagger$")  # tabulate has escaped what else is special
+    text = "\n".join(parts)  # tabulate has escaped what else is special
+    for mark, command in (("†", r"$\dagger$"), ("‡", r"$\ddagger$"), ("§", r"\S{}")):
+        text = text.replace(mark, command)
+    return text
 
 
 def notes(lines: list[Curve]) -> list[str]:
@@ -41,25 +44,41 @@ def notes(lines: list[Curve]) -> list[str]:
     found = [
         f"A column is a test length as a multiple of the training length ({first.train_length}), in brackets the symbols of x. "
         f"Models were trained for {first.train_steps} steps. A cell is the mean over {seeds}, in brackets the smallest and the "
-        f"largest where they differ in three digits; {first.examples} test examples a length, the same for every row of a task. "
+        f"largest where they differ in three digits; {_examples(first)}, the same for every row of a task. "
         "L@0.9 is the longest tested length up to which a seed's exact match stays >= 0.9, from the worst seed to the best; "
         "0 is none."
     ]
-    if any(line.needs_length for line in lines):
-        found.append(
-            "† presumes that the length of the answer is known beforehand: what it computes depends on the whole length."
-        )
+    presumed = {name for line in lines for name in (*line.presumes, *(["length"] if line.needs_length else []))}
+    found += [f"{mark} {meaning}" for name, (mark, meaning) in PRESUMED.items() if name in presumed]
     if any(0 < len(line.ok) < len(line.seeds) for line in lines):
         found.append("“1 of 2” is said where a seed diverged: figures run over the others.")
     return found
 
 
+def _examples(line: Curve) -> str:
+    """How many test examples there are, by length where that differs."""
+    if len(set(line.examples)) == 1:
+        return f"{line.examples[0]} test examples a length"
+    changes = [i for i in range(1, len(line.examples)) if line.examples[i] != line.examples[i - 1]]
+    return f"{line.examples[0]} test examples a length" + "".join(
+        f", {line.examples[i]} from {line.lengths[i]} on" for i in changes
+    )
+
+
 def _cells(lines: list[Curve], *, with_length_at: bool, text: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
     lengths = sorted({length for line in lines for length in line.lengths})
-    header = ["task", "encoder", "variant", *(f"{length / lines[0].train_length:.3g}x ({length})" for length in lengths)]
+    shown = any(line.positions for line in lines)
+    header = [
+        "task",
+        "encoder",
+        *(["positions"] if shown else []),
+        "variant",
+        *(f"{length / lines[0].train_length:.3g}x ({length})" for length in lengths),
+    ]
     body = []
     for line in lines:
-        cells = [text(line.task), text(line.encoder), text(line.variant + (" †" if line.needs_length else ""))]
+        cells = [text(line.task), text(line.encoder), *([text(line.positions or line.policy)] if shown else [])]
+        cells.append(text(line.variant + (f" {PRESUMED['length'][0]}" if line.needs_length else "")))
         cells += [_summary(line, line.lengths.index(length)) if length in line.lengths else "" for length in lengths]
         body.append([*cells, *([_length_at(line)] if with_length_at else [])])
     return [*header, *(["L@0.9"] if with_length_at else [])], body

@@ -14,7 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from rope_jax import positions as position_policies
 from rope_jax.config import Cell, TrainConfig
 from rope_jax.devices import over_replicas, replica_sharding
 from rope_jax.encoders.base import Params, Positions
@@ -22,7 +21,7 @@ from rope_jax.model import Apply, functional
 from rope_jax.tasks.base import Batch
 
 _LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, the same for all replicas
-_INIT, _DATA = 0, 1  # what a seed's key is folded with, by purpose
+_INIT, _DATA, _POSITIONS = 0, 1, 2  # what a seed's key is folded with, by purpose
 
 
 @jax.tree_util.register_dataclass
@@ -54,14 +53,9 @@ def optimizer(config: TrainConfig) -> optax.GradientTransformation:
     )
 
 
-def batch_positions(batch: Batch) -> Positions:
-    """Where a batch's tokens stand: 0 .. T - 1 in every row, and each example's own length."""
-    return Positions(query=position_policies.contiguous(batch.tokens.shape[-1]), length=batch.lengths)
-
-
-def loss(params: Params, batch: Batch, *, apply: Apply) -> jax.Array:
+def loss(params: Params, batch: Batch, positions: Positions, *, apply: Apply) -> jax.Array:
     """Mean cross-entropy of the targets in y and EOS, in nats; float32 []."""
-    logits = apply(params, batch.tokens, batch_positions(batch))
+    logits = apply(params, batch.tokens, positions)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
     return jnp.sum(losses * batch.loss_mask) / jnp.maximum(jnp.sum(batch.loss_mask), 1)
 
@@ -74,6 +68,10 @@ def draw_lengths(step: jax.Array, config: TrainConfig) -> jax.Array:
     return jnp.broadcast_to(drawn, (config.batch_size,))
 
 
+def _step_key(seed: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+
+
 def init_state(seed: jax.Array, cell: Cell) -> TrainState:
     """The state of one seed (a uint32 scalar) before its first step."""
     init, _ = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
@@ -84,9 +82,12 @@ def init_state(seed: jax.Array, cell: Cell) -> TrainState:
 def train_step(state: TrainState, seed: jax.Array, cell: Cell) -> tuple[TrainState, jax.Array]:
     """One optimiser step of one seed: the next state, and the loss before it."""
     _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
-    key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _DATA), state.step)
-    batch = cell.task.sample(key, draw_lengths(state.step, cell.train), max_length=cell.train.max_length)
-    value, gradient = jax.value_and_grad(loss)(state.params, batch, apply=apply)
+    batch = cell.task.sample(
+        _step_key(seed, _DATA, state.step), draw_lengths(state.step, cell.train), max_length=cell.train.max_length
+    )
+    keys = jax.random.split(_step_key(seed, _POSITIONS, state.step), cell.train.batch_size)
+    positions = cell.method.policy.positions(keys, batch)
+    value, gradient = jax.value_and_grad(loss)(state.params, batch, positions, apply=apply)
     updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(params, squared=True))

@@ -34,7 +34,7 @@ BIASES = (
     rj.TransformerXL(init_scale=0.5),
 )
 CONTENT = (rj.CoPE(max_count=4, init_scale=1.0),)  # reads what tokens say, so it is no function of positions
-RELATIVE = (rj.NoPE(), *ROTATIONS, *BIASES, *CONTENT, rj.Compose(rj.RoPE(), rj.ALiBi(), rj.Kerple()))
+RELATIVE = (rj.NoPE(), *ROTATIONS, *BIASES, *CONTENT, rj.SlidingWindow(size=4), rj.Compose(rj.RoPE(), rj.ALiBi(), rj.Kerple()))
 ABSOLUTE = (
     rj.Sinusoidal(),
     rj.Sinusoidal(base=50.0, order="concatenated", spacing="tensor2tensor"),

@@ -124,7 +124,8 @@ def test_memory_grows_with_the_length(encoder, backward):
         tokens = array(jnp.int32, 1, length)
         batch = Batch(tokens, tokens, array(jnp.bool_, 1, length), array(jnp.int32, 1))
         function = jax.grad(loss) if backward else loss
-        compiled = jax.jit(lambda params, batch: function(params, batch, apply=apply)).lower(params, batch).compile()
+        at = Positions(query=jnp.arange(length), length=jnp.array([length]))
+        compiled = jax.jit(lambda params, batch: function(params, batch, at, apply=apply)).lower(params, batch).compile()
         return compiled.memory_analysis().temp_size_in_bytes
 
     assert temporary(2048) <= 2.2 * temporary(1024)

@@ -30,7 +30,7 @@ def test_every_encoder_and_map_has_its_card():
     def below(kind):
         return {c for sub in kind.__subclasses__() for c in {sub} | below(sub) if c.__module__.startswith("rope_jax.")}
 
-    abstract = {rj.Bias, rj.FrequencyMap}
+    abstract = {rj.Bias, rj.Parts, rj.FrequencyMap}
     assert set(KINDS) == (below(rj.Encoder) | below(rj.FrequencyMap)) - abstract
     for kind in KINDS:
         assert catalogue.card(kind).formula

@@ -21,6 +21,7 @@ from rope_jax.config import (
     options,
     to_json,
 )
+from rope_jax.policies import Contiguous
 from rope_jax.tasks import Copy, Reverse
 
 OTHER = {
@@ -34,6 +35,8 @@ OTHER = {
     "seeds": (4,),
     "name": "another",
     "task": Copy(alphabet=5),
+    "tasks": (Copy(alphabet=5),),
+    "policy": Contiguous(offset=1),
     "method": Method(encoder=rj.NoPE()),
     "model": ModelConfig(num_layers=3),
     "train": TrainConfig(steps=3),
@@ -101,9 +104,9 @@ def test_changing_any_field_changes_the_hash(config, name):
 
 def test_the_hash_is_the_same_on_every_machine():
     """Folders of finished cells are found by it. This literal is of the JSON form, computed once by hand with sha256sum."""
-    form = '{"alphabet": 16, "type": "Copy", "unique": false}'
+    form = '{"alphabet": 16, "end_marker": false, "type": "Copy", "unique": false}'
     assert json.dumps(to_json(Copy()), sort_keys=True) == form
-    assert content_hash(Copy()) == "b2d582bb3ba51ff162b12aea3d53217585ed89232ed18ed3dc7a56d7ed1100f0"
+    assert content_hash(Copy()) == "e11c6c65fe215d8d9212bc27c63bade72664805049b6c34b379f94cfb936c1de"
 
 
 def test_an_int_for_a_float_is_the_same_config():

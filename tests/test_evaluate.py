@@ -49,7 +49,7 @@ def test_counts_against_a_naive_reading():
     predicted = jnp.array([[9, 2, 3], [1, 2, 9], [9, 9, 9], [1, 1, 1]])
     counts = count(jax.nn.one_hot(predicted, 10), batch)
     # the last asks for nothing: it is filling, neither right nor wrong
-    assert [int(x) for x in counts] == [3, 1, 6, 4]
+    assert [int(x) for x in counts[:4]] == [3, 1, 6, 4]
 
 
 def test_passes_do_not_change_the_counts(toy_cell, monkeypatch):

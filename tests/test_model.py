@@ -67,7 +67,8 @@ def test_an_untrained_model_gives_log_vocabulary(encoder):
     task = Copy(alphabet=16)
     init, apply = functional(CONFIG, task.vocabulary, encoder)
     batch = task.sample(jax.random.key(0), jnp.full(32, 12), max_length=12)
-    value = loss(init(jax.random.key(0)), batch, apply=apply)
+    positions = Positions(query=jnp.arange(batch.tokens.shape[1]), length=batch.lengths)
+    value = loss(init(jax.random.key(0)), batch, positions, apply=apply)
     assert abs(float(value) - np.log(task.vocabulary)) < 0.1
 
 

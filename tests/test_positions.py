@@ -184,7 +184,18 @@ def test_grid_reads_rows_and_columns_off_the_tokens() -> None:
     both = rj.positions.grid(jnp.stack([tokens, tokens[::-1]]), separator=2, order="snake")
     assert both.shape == (2, 2, 10)
     np.testing.assert_array_equal(both[:, 0], jnp.stack([rows, columns]))
-    assert both[1, 1].tolist() == [0, 0, -1, -2, -3, 0, 1, 2, 3, 4]
+    assert both[1, 1].tolist() == [0, 0, -1, -2, -3, 0, 1, 2, 3, 4]  # 9 is the first row, which ends at column 0
+
+
+def test_a_grid_that_begins_with_a_separator_counts_rows_from_there() -> None:
+    """SEP a b c EOS SEP y: the row of the first token is the first, so the second begins at its end."""
+    tokens = jnp.array([2, 5, 6, 7, 3, 2, 7, 6, 5])
+    rows, columns = rj.positions.grid(tokens, separator=2)
+    assert rows.tolist() == [1, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert columns.tolist() == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    rows, columns = rj.positions.grid(tokens, separator=2, order="snake")
+    assert rows.tolist() == [1, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert columns.tolist() == [0, 1, 2, 3, 4, 4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("order", ["forward", "snake"])
@@ -213,6 +224,9 @@ def test_grid_is_causal(order: str) -> None:
             lambda: jax.jit(lambda n: rj.positions.randomized(jax.random.key(0), n, 9, max_position=8))(jnp.array([2])),
             "max_position 8 is below an example of length 9",
         ),
+        (lambda: rj.positions.from_mask(None), "from_mask reads positions off the mask of real tokens, got None"),
+        (lambda: rj.positions.from_segment_ids(None), "from_segment_ids reads positions off the segment ids"),
+        (lambda: rj.positions.grid(None, separator=2), "grid reads positions off the tokens, got None"),
         (lambda: rj.positions.contiguous(3, offset=1.5), "offset must be an int or of an integer dtype, got 1.5"),
         (lambda: rj.positions.grid(jnp.array([1, 3]), separator=2), "separator 2 never occurs"),
         (lambda: rj.positions.grid(jnp.array([1, 2]), separator=2, order="spiral"), "'forward' or 'snake', got 'spiral'"),

@@ -11,9 +11,11 @@ from rope_jax.encoders.compose import *
 from rope_jax.encoders.cope import *
 from rope_jax.encoders.fire import *
 from rope_jax.encoders.kerple import *
+from rope_jax.encoders.layers import *
 from rope_jax.encoders.learned import *
 from rope_jax.encoders.llama3 import *
 from rope_jax.encoders.longrope import *
+from rope_jax.encoders.parts import *
 from rope_jax.encoders.proportional import *
 from rope_jax.encoders.resonance import *
 from rope_jax.encoders.rope import *
@@ -23,5 +25,6 @@ from rope_jax.encoders.sinusoidal import *
 from rope_jax.encoders.t5 import *
 from rope_jax.encoders.temperature import *
 from rope_jax.encoders.transformer_xl import *
+from rope_jax.encoders.window import *
 from rope_jax.encoders.xpos import *
 from rope_jax.encoders.yarn import *

@@ -48,7 +48,7 @@ class Dims:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["query", "key", "length", "query_order", "key_order"],
+    data_fields=["query", "key", "length", "query_order", "key_order", "query_segment", "key_segment"],
     meta_fields=["axes"],
 )
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Positions:
 
     Position is what an encoder reads; order is who comes after whom, and so what a query may see. They differ where positions
     restart (packing) and where padding comes first, which a query must not see: give padded keys the largest order, 2^31 - 1.
-    Order alone does not keep packed documents apart: a query sees the earlier ones, unless the model masks them.
+    Order alone does not keep packed documents apart; segments do.
 
     Attributes:
       query: int or float [..., Tq], the positions of the queries; [axes, ..., Tq] with several axes.
@@ -66,6 +66,8 @@ class Positions:
         token; None where it is not known, which dynamic frequency maps read as "the original length".
       query_order, key_order: int [..., Tq] and [..., Tk]: a query sees the keys whose order is not above its own. By default
         0 .. T - 1; where `key` is given, the positions themselves.
+      query_segment, key_segment: int [..., Tq] and [..., Tk]: a query sees the keys of its own document only. None is one
+        document; key_segment None means the same as the queries'.
       axes: how many axes a position has (row and column: 2); None for the usual one, which has no axis of its own.
     """
 
@@ -74,6 +76,8 @@ class Positions:
     length: jax.Array | int | None = None
     query_order: jax.Array | None = None
     key_order: jax.Array | None = None
+    query_segment: jax.Array | None = None
+    key_segment: jax.Array | None = None
     axes: int | None = None
 
     @property
@@ -104,11 +108,14 @@ class Positions:
                 )
 
     def visible(self) -> jax.Array:
-        """bool [..., Tq, Tk]: which keys a query may see."""
-        query, key = self.orders
-        query, key = jnp.expand_dims(query, -1), jnp.expand_dims(key, -2)
-        rank = max(query.ndim, key.ndim)
-        return leading(key, rank) <= leading(query, rank)
+        """bool [..., Tq, Tk]: which keys a query may see: those of its own document that do not come after it."""
+        query, key = pairwise(*self.orders)
+        if self.query_segment is None:
+            return key <= query
+        of_key = self.query_segment if self.key_segment is None else self.key_segment
+        query_segment, key_segment = pairwise(self.query_segment, of_key)
+        rank = max(query.ndim, query_segment.ndim)
+        return leading(key <= query, rank) & leading(query_segment == key_segment, rank)
 
     def require_axes(self) -> None:
         """ValueError unless the arrays have the axes that are stated."""
@@ -128,21 +135,33 @@ class Positions:
         Raises:
           ValueError: the positions have several axes and `axis` names none of them.
         """
-        if self.axes is None:
+        require_axis(self.axes, axis, reader)
+        if self.axes is None or axis is None:
             return self
         self.require_axes()
-        if axis is None or not 0 <= axis < self.axes:
-            raise ValueError(
-                f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {self.axes}; choose "
-                "one of them, or use an encoder that reads several, such as RoPE(sections=...)"
-            )
         key = None if self.key is None else self.key[axis]
         return replace(self, query=self.query[axis], key=key, axes=None)
+
+
+def require_axis(axes: int | None, axis: int | None, reader: str) -> None:
+    """ValueError if positions have so many axes (None: the usual one) and the encoder called `reader` names none of them."""
+    if axes is not None and (axis is None or not 0 <= axis < axes):
+        raise ValueError(
+            f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {axes}; choose "
+            "one of them, or use an encoder that reads several, such as RoPE(sections=...)"
+        )
 
 
 def leading(x: jax.Array, rank: int) -> jax.Array:
     """x with ones put in front up to `rank` axes."""
     return jnp.reshape(x, (1,) * (rank - x.ndim) + x.shape)
+
+
+def pairwise(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """query [..., Tq] and key [..., Tk] as [..., Tq, 1] and [..., 1, Tk] of one rank, for a value of every pair."""
+    query, key = jnp.expand_dims(query, -1), jnp.expand_dims(key, -2)
+    rank = max(query.ndim, key.ndim)
+    return leading(query, rank), leading(key, rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +177,13 @@ class Encoder(Checked):
         return {}
 
     def check(self, dims: Dims, length: int) -> None:
-        """Raises ValueError if a model of these sizes cannot run over `length` input positions. Called before tracing."""
+        """Raises ValueError if a model of these sizes cannot run over positions 0 .. length - 1. Called before tracing."""
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        """Raises ValueError unless it reads positions of so many axes (None: the usual one), real or whole.
+
+        Called before tracing.
+        """
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> Prepared:
         """What parameters and current length settle, before any position is known; by default the parameters."""
@@ -182,6 +207,15 @@ class Encoder(Checked):
         Attention calls this a block of queries at a time, with q and positions.query cut to the block.
         """
         return None
+
+    @property
+    def period(self) -> int:
+        """After how many layers its doors repeat: 1, unless layers differ."""
+        return 1
+
+    def at_layer(self, layer: int, tables: Tables) -> tuple["Encoder", Tables]:
+        """The encoder whose doors a layer (from 0) opens, and its tables: by default this one, in every layer."""
+        return self, tables
 
     @property
     def variant_fields(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from rope_jax.encoders.base import Encoder, Positions, Tables, leading
+from rope_jax.encoders.base import Encoder, Positions, Tables, leading, pairwise, require_axis
 
 __all__ = ["Bias"]
 
@@ -25,6 +25,9 @@ class Bias(Encoder):
         if self.axis is not None and self.axis < 0:
             raise ValueError(f"{type(self).__name__} axis must not be negative, got {self.axis}; axes count from 0")
 
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        require_axis(axes, self.axis, type(self).__name__)
+
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions = positions.along(self.axis, type(self).__name__)
         positions.require_fit(q, k)
@@ -42,9 +45,8 @@ def wide(x: jax.Array) -> jax.Array:
 
 def offsets(positions: Positions) -> jax.Array:
     """int32 or float32 [..., Tq, Tk]: key position minus query position; integers are subtracted as such, so none is rounded."""
-    query, key = jnp.expand_dims(wide(positions.query), -1), jnp.expand_dims(wide(positions.keys), -2)
-    rank = max(query.ndim, key.ndim)
-    return leading(key, rank) - leading(query, rank)
+    query, key = pairwise(wide(positions.query), wide(positions.keys))
+    return key - query
 
 
 def distances(positions: Positions) -> jax.Array:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced, require_scale
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, is_traced, require_axis, require_scale
 
 __all__ = ["Learned"]
 
@@ -50,14 +50,16 @@ class Learned(Encoder):
                 f"or more, or keep to {self.max_length} input positions"
             )
 
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        require_axis(axes, None, "Learned")
+        if real:
+            raise ValueError(_needs_whole("real ones"))
+
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         """Looks rows up. A position outside the table is an error, or NaN where positions are traced; never a clamp."""
         p = positions.along(None, "Learned").query
         if not jnp.issubdtype(p.dtype, jnp.integer):
-            raise ValueError(
-                f"Learned needs integer positions to look rows up, got {p.dtype}; round them, or use an encoder that is a "
-                "function of real positions, such as Sinusoidal or RoPE"
-            )
+            raise ValueError(_needs_whole(p.dtype))
         if not is_traced(p) and p.size:
             known = np.asarray(p)
             outside = known[(known < 0) | (known >= self.max_length)]
@@ -70,3 +72,10 @@ class Learned(Encoder):
         # mode="fill" still counts negative positions from the end, so send them past it
         rows = jnp.take(tables["table"], jnp.where(p < 0, self.max_length, p), axis=0, mode="fill", fill_value=jnp.nan)
         return x + jnp.broadcast_to(rows, x.shape).astype(x.dtype)
+
+
+def _needs_whole(got: object) -> str:
+    return (
+        f"Learned needs integer positions to look rows up, got {got}; round them, or use an encoder that is a function of real "
+        "positions, such as Sinusoidal or RoPE"
+    )

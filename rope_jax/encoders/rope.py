@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, require_axis
 from rope_jax.encoders.rotary import Arrangement, Frequencies, Layout, arranged, mapped, rotary_frequencies, rotary_tables, rotate
 from rope_jax.encoders.scaling import FrequencyMap
 
@@ -91,6 +91,12 @@ class RoPE(Encoder):
             arranged(self.sections, self.arrangement, len(self.sections), pairs)
         self._turned_heads(dims.num_heads)
 
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        if self.sections is None:
+            require_axis(axes, None, f"{type(self).__name__}(sections=None)")
+        elif axes is not None:
+            arranged(self.sections, self.arrangement, axes, sum(self.sections))
+
     def _turned_heads(self, num_heads: int) -> int:
         """How many of so many heads are turned; ValueError if none is."""
         turned = int(num_heads * self.head_fraction)
@@ -117,11 +123,10 @@ class RoPE(Encoder):
         return {"query": query, "key": query if positions.key is None else self._tables(prepared, positions.key, positions)}
 
     def _tables(self, frequencies: Frequencies, at: jax.Array, positions: Positions) -> tuple[jax.Array, jax.Array]:
-        if self.sections is None:
-            positions.along(None, f"{type(self).__name__}(sections=None)")
-        elif positions.axes is not None:
+        self.check_positions(positions.axes, real=False)
+        if positions.axes is not None:
             positions.require_axes()
-        else:
+        elif self.sections is not None:
             at = jnp.broadcast_to(at, (len(self.sections), *jnp.shape(at)))
         return rotary_tables(frequencies, at, sections=self.sections, arrangement=self.arrangement, exact=self.exact)
 

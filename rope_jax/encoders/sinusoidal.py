@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.encoders.base import Encoder, Positions, Tables
+from rope_jax.encoders.base import Encoder, Positions, Tables, require_axis
 
 __all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
 
@@ -108,6 +108,9 @@ class Sinusoidal(Encoder):
     def __post_init__(self) -> None:
         super().__post_init__()
         inverse_wavelengths(1, self.base, self.spacing)
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        require_axis(axes, None, "Sinusoidal")
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -60,15 +60,19 @@ def t5_bucket(relative_position: jax.Array, *, bidirectional: bool, num_buckets:
     """
     relative = jnp.asarray(relative_position)
     if not jnp.issubdtype(relative.dtype, jnp.integer):
-        raise ValueError(
-            f"t5_bucket needs integer positions, got {relative.dtype}; round them, or use a bias that is a function of real "
-            "distances, such as ALiBi, Kerple or Fire"
-        )
+        raise ValueError(_needs_whole("t5_bucket", relative.dtype))
     buckets = _require_buckets(num_buckets, max_distance, bidirectional)
     relative = relative.astype(jnp.int32)
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
     bucket = jnp.asarray(_bucket_of_distance(buckets, max_distance))[jnp.minimum(distance, max_distance)]
     return bucket + jnp.where(relative > 0, buckets, 0) if bidirectional else bucket
+
+
+def _needs_whole(reader: str, got: object) -> str:
+    return (
+        f"{reader} needs integer positions, got {got}; round them, or use a bias that is a function of real distances, such as "
+        "ALiBi, Kerple or Fire"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +101,11 @@ class T5Bias(Bias):
         super().__post_init__()
         _require_buckets(self.num_buckets, self.max_distance, self.bidirectional)
         require_scale("T5Bias init_scale", self.init_scale)
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        super().check_positions(axes, real)
+        if real:
+            raise ValueError(_needs_whole("T5Bias", "real ones"))
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"table": self.init_scale * jax.random.normal(key, (self.num_buckets, dims.num_heads), jnp.float32)}

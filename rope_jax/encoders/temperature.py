@@ -7,7 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, require_axis
 
 __all__ = ["LogN", "LogitScale", "log_n_scale"]
 
@@ -104,6 +104,10 @@ class LogN(Encoder):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_long(self.original_length)
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        if self.by == "position":
+            require_axis(axes, None, "LogN(by='position')")
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
         """What turns ln n into the scale, float32 []; by length, the scale itself, float32 [...]."""

@@ -1,11 +1,12 @@
 """What a task is to training and evaluation: examples of stated lengths, drawn on the device.
 
 An example of n symbols is BOS x SEP y EOS, 2n + 3 tokens. The model reads all but the last and is asked for y and EOS, so an
-input has 2n + 2 positions. Lengths in configs and rows count symbols of x; `Batch.lengths` counts input positions.
+input has 2n + 2 positions. With an end marker it is SEP x EOS SEP y EOS, one more: x ends as y does, and the end can be
+copied like any symbol. Lengths in configs and rows count symbols of x; `Batch.lengths` counts input positions.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,10 +42,12 @@ class Task(Checked):
     Attributes:
       alphabet: how many different symbols there are.
       unique: no symbol occurs twice in x, which then is at most `alphabet` long.
+      end_marker: examples are SEP x EOS SEP y EOS instead of BOS x SEP y EOS, with the same x.
     """
 
     alphabet: int = 16
     unique: bool = False
+    end_marker: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,9 +64,14 @@ class Task(Checked):
         """How many different tokens there are: the symbols, PAD, BOS, SEP and EOS."""
         return self.alphabet + FIRST_SYMBOL
 
-    def input_length(self, length: int) -> int:
-        """Input positions of an example of `length` symbols."""
-        return 2 * length + 2
+    def input_length(self, length: Any) -> Any:
+        """Input positions of an example of `length` symbols; for arrays too."""
+        return 2 * length + 2 + self.end_marker
+
+    @property
+    def markers(self) -> dict[int, str]:
+        """The tokens besides symbols that are in every example a model reads, with their names."""
+        return {SEP: "SEP", EOS: "EOS"} if self.end_marker else {BOS: "BOS", SEP: "SEP"}
 
     def check(self, longest: int) -> None:
         """Raises ValueError if there are no examples of `longest` symbols."""
@@ -95,16 +103,19 @@ class Task(Checked):
         x = self._symbols(key, max_length) + FIRST_SYMBOL
         y = self.answer(x, length)
         at = jnp.arange(self.input_length(max_length) + 1)
-        asked = at - length - 2  # the index in y of what stands at `at`
+        asked = at - length - 2 - self.end_marker  # the index in y of what stands at `at`
         sequence = jnp.where(at <= length, x[jnp.clip(at - 1, 0, max_length - 1)], y[jnp.clip(asked, 0, max_length - 1)])
-        sequence = jnp.where(at == 0, BOS, jnp.where(asked == -1, SEP, jnp.where(asked == length, EOS, sequence)))
+        if self.end_marker:
+            sequence = jnp.where(asked == -2, EOS, sequence)
+        first = SEP if self.end_marker else BOS
+        sequence = jnp.where(at == 0, first, jnp.where(asked == -1, SEP, jnp.where(asked == length, EOS, sequence)))
         sequence = jnp.where(asked > length, PAD, sequence).astype(jnp.int32)
-        read = at[:-1] < 2 * length + 2
+        read = at[:-1] < self.input_length(length)
         return Batch(
             tokens=jnp.where(read, sequence[:-1], PAD),
             targets=sequence[1:],
             loss_mask=read & (asked[1:] >= 0),
-            lengths=2 * length + 2,
+            lengths=self.input_length(length),
         )
 
     def _symbols(self, key: jax.Array, max_length: int) -> jax.Array:

@@ -58,7 +58,11 @@ def test_the_list_is_complete():
     def below(kind):
         return {c for sub in kind.__subclasses__() for c in {sub} | below(sub) if c.__module__.startswith("rope_jax.")}
 
-    assert kinds(*ENCODERS) == below(rj.Encoder) - {rj.Bias}
+    assert kinds(*ENCODERS) == below(rj.Encoder) - {
+        rj.Bias,
+        rj.Parts,
+        rj.Layers,
+    }  # Layers has no doors of its own: test_layers.py
     assert kinds(*MAPS) == below(rj.FrequencyMap)
     assert len(set(ENCODERS)) == len(ENCODERS)
 
@@ -288,11 +292,12 @@ def test_it_trains_in_the_model(encoder):
     encoder.check(MODEL.dims, task.input_length(5))
     init, apply = functional(MODEL, task.vocabulary, encoder)
     batch = task.sample(jax.random.key(0), jnp.array([1, 3, 5, 5]), max_length=5)
+    positions = rj.Positions(query=jnp.arange(12), length=batch.lengths)
     params = init(jax.random.key(1))
     step = jax.jit(jax.value_and_grad(functools.partial(loss, apply=apply)))
     losses = []
     for _ in range(4):
-        value, gradient = step(params, batch)
+        value, gradient = step(params, batch, positions)
         losses.append(float(value))
         params = jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
     assert losses[0] == pytest.approx(np.log(task.vocabulary), abs=0.2)

@@ -1,0 +1,85 @@
+"""What encodings made of several others have in common: parameters, checks and variants, part by part."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from rope_jax.encoders.base import Dims, Encoder, Params, Positions
+from rope_jax.encoders.scaling import FrequencyMap
+
+__all__ = ["Parts"]
+
+
+@dataclass(frozen=True, init=False)
+class Parts(Encoder):
+    """Base of encodings made of several others; what it prepares and its tables are tuples, an entry a part.
+
+    Attributes:
+      parts: the encoders, given one after the other: `Compose(RoPE(), ALiBi())`.
+    """
+
+    parts: tuple[Encoder, ...] = dataclasses.field(metadata={"positional": True})
+
+    def __init__(self, *encoders: Encoder, parts: tuple[Encoder, ...] = ()) -> None:
+        object.__setattr__(self, "parts", (*encoders, *parts))
+        self.__post_init__()
+
+    def __post_init__(self) -> None:
+        own = type(self).__name__
+        for part in self.parts:
+            if not isinstance(part, Encoder):
+                called = f"; call it: {part.__name__}(...)" if isinstance(part, type) else ""
+                mapped = "; a frequency map goes into RoPE(scaling=...)" if isinstance(part, FrequencyMap) else ""
+                raise ValueError(f"{own} takes encoders, such as {own}(RoPE(), ALiBi()), got {part!r}{called}{mapped}")
+        super().__post_init__()
+        if not self.parts:
+            raise ValueError(
+                f"{own} needs at least one encoder, such as {own}(RoPE(), ALiBi()); NoPE() is the one that does nothing"
+            )
+        for part in self.parts:
+            if part.period > 1:
+                raise ValueError(
+                    f"{own} cannot hold {type(part).__name__}, whose layers differ; put it outside: "
+                    "Layers(Compose(RoPE(), ALiBi()), NoPE())"
+                )
+
+    def init(self, key: jax.Array, dims: Dims) -> Params:
+        """The parameters of part i under "part<i>"; a part that learns nothing has no entry."""
+        keys = jax.random.split(key, len(self.parts))
+        drawn = {f"part{i}": part.init(keys[i], dims) for i, part in enumerate(self.parts)}
+        return {name: params for name, params in drawn.items() if jax.tree.leaves(params)}
+
+    def check(self, dims: Dims, length: int) -> None:
+        for part in self.parts:
+            part.check(dims, length)
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        for part in self.parts:
+            part.check_positions(axes, real)
+
+    def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> tuple[Any, ...]:
+        return tuple(part.prepare(params.get(f"part{i}", {}), length, dims) for i, part in enumerate(self.parts))
+
+    def tables(self, prepared: tuple[Any, ...], positions: Positions) -> tuple[Any, ...]:
+        return tuple(part.tables(own, positions) for part, own in zip(self.parts, prepared, strict=True))
+
+    def changed_by(self, variant: Encoder) -> set[str]:
+        """Part by part; variants have the same number of parts."""
+        if not isinstance(variant, Parts) or type(variant) is not type(self) or len(variant.parts) != len(self.parts):
+            return {"the parts"}
+        pairs = zip(self.parts, variant.parts, strict=True)
+        return {f"{name} of part {i}" for i, (mine, other) in enumerate(pairs) for name in mine.changed_by(other)}
+
+    @property
+    def variant_fields(self) -> frozenset[str]:
+        return frozenset(f"{name} of part {i}" for i, part in enumerate(self.parts) for name in part.variant_fields)
+
+    @property
+    def needs_length(self) -> bool:
+        return any(part.needs_length for part in self.parts)
+
+    @property
+    def presumed_lengths(self) -> frozenset[int]:
+        return frozenset().union(*(part.presumed_lengths for part in self.parts))
