@@ -1,0 +1,41 @@
+"""Position policies against the quickstart's encoders: which positions tokens are given, in training and at test time.
+
+Command:
+    python -m experiments.compare configs/policies.py --out out/policies
+
+Every policy that draws is also evaluated with contiguous positions (the variant "contiguous"), as PoSE's paper does. Learned has no
+row for real positions, so that pair is not there. Settings are the quickstart's; nothing was tuned here.
+"""
+
+from rope_jax import Learned, RoPE, Sinusoidal
+from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.policies import Contiguous, PoSE, RandomFloat, Randomized, RandomOffset
+from rope_jax.tasks import Copy, Reverse
+
+POSITIONS = 128  # 98 are the input positions of the longest test example
+ENCODERS = (Sinusoidal(), Learned(max_length=POSITIONS), RoPE())
+DRAWN = (
+    RandomOffset(max_position=POSITIONS),
+    PoSE(max_position=POSITIONS),
+    Randomized(max_position=POSITIONS),
+    RandomFloat(max_position=float(POSITIONS)),
+)
+
+
+def experiment() -> Experiment:
+    plain = [Method(encoder=encoder) for encoder in ENCODERS]
+    drawn = [
+        Method(encoder=encoder, policy=policy, variants=(Variant(name="contiguous", encoder=encoder, policy=Contiguous()),))
+        for policy in DRAWN
+        for encoder in ENCODERS
+        if not (policy.real and isinstance(encoder, Learned))
+    ]
+    return Experiment(
+        name="position policies",
+        tasks=(Copy(alphabet=16), Reverse(alphabet=16)),
+        methods=(*plain, *drawn),
+        model=ModelConfig(num_layers=2, width=64, num_heads=4),
+        train=TrainConfig(steps=2000, batch_size=32, max_length=12, learning_rate=2e-3),
+        evaluate=EvaluateConfig(lengths=(6, 12, 13, 14, 15, 18, 24, 48), examples=512),
+        seeds=(0, 1),
+    )

@@ -1,0 +1,56 @@
+"""Which combination copies beyond its training length without reading separators? Chosen on lengths up to 12 alone.
+
+Command:
+    python -m experiments.compare configs/search.py --out out/search
+
+The candidates train on lengths 1 to 8 and are chosen by exact match at 12; no longer length is looked at. configs/chosen.py then
+trains the best of them on 1 to 12 and tests those far beyond.
+"""
+
+from rope_jax import ALiBi, Compose, Encoder, Fire, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow, T5Bias
+from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.policies import Randomized
+from rope_jax.tasks import Copy
+
+TASK = Copy(alphabet=16)
+TRAINED = TASK.input_length(8)
+FAR = Randomized(max_position=256)  # ten times 12 symbols are 242 input positions
+
+ALONE: tuple[Encoder, ...] = (
+    RoPE(),
+    ALiBi(),
+    ALiBi(slope_scale=4.0),
+    Kerple(),
+    Fire(),
+    Compose(RoPE(), ALiBi()),
+    Compose(Kerple(), LogN(original_length=TRAINED)),
+)
+PATTERNS: tuple[Encoder, ...] = (  # position in the first layer, to gather the last few tokens; content alone in the second
+    Layers(RoPE(), NoPE()),
+    Layers(Compose(RoPE(), SlidingWindow(size=4)), NoPE()),
+    Layers(Compose(RoPE(), SlidingWindow(size=8)), NoPE()),
+    Layers(HardALiBi(masked_heads=4), NoPE()),
+    Layers(ALiBi(slope_scale=4.0), NoPE()),
+    Layers(Kerple(), NoPE()),
+    Layers(T5Bias(), NoPE()),
+    Layers(Compose(RoPE(), ALiBi(slope_scale=4.0)), NoPE()),
+    Layers(Compose(RoPE(), SlidingWindow(size=8)), LogN(original_length=TRAINED)),
+    Layers(Kerple(), LogN(original_length=TRAINED)),
+    Layers(Compose(RoPE(), SlidingWindow(size=8)), Kerple()),
+)
+RANDOMIZED: tuple[Encoder, ...] = (RoPE(), Kerple(), Fire())
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        name="search",
+        tasks=(TASK,),
+        methods=(
+            *(Method(encoder=encoder) for encoder in (*ALONE, *PATTERNS)),
+            *(Method(encoder=encoder, policy=FAR) for encoder in RANDOMIZED),
+        ),
+        model=ModelConfig(num_layers=2, width=64, num_heads=4),
+        train=TrainConfig(steps=2000, batch_size=32, max_length=8, learning_rate=2e-3),
+        evaluate=EvaluateConfig(lengths=(8, 10, 12), examples=512),
+        seeds=(0, 1),
+    )
