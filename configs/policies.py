@@ -3,8 +3,8 @@
 Command:
     python -m experiments.compare configs/policies.py --out out/policies
 
-Every policy that draws is also evaluated with contiguous positions (the variant "contiguous"), as PoSE's paper does. Learned has no
-row for real positions, so that pair is not there. Settings are the quickstart's; nothing was tuned here.
+Every policy that draws is also evaluated with contiguous positions (the variant "contiguous"), as PoSE's paper does. Learned has
+no row for real positions, so that pair is not there. Settings are the quickstart's; nothing was tuned here.
 """
 
 from rope_jax import Learned, RoPE, Sinusoidal

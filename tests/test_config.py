@@ -132,6 +132,21 @@ def test_an_experiment_is_every_task_with_every_method(toy):
     assert all(cell.seeds == toy.seeds and cell.train == toy.train for cell in cells)
 
 
+def test_a_method_runs_on_the_tasks_it_is_meant_for(toy):
+    copy, reverse = toy.tasks
+    other = replace(toy.methods[1], tasks=(reverse,))
+    cells = replace(toy, methods=(toy.methods[0], other)).cells()
+    assert [(c.task, type(c.method.encoder)) for c in cells] == [
+        (copy, rj.Learned), (reverse, rj.Learned), (reverse, rj.RoPE),
+    ]  # fmt: skip
+    assert cells[2] == toy.cells()[3]  # its folder is the same whatever else the method is meant for
+
+
+def test_examples_by_length():
+    assert EvaluateConfig(lengths=(5, 3), examples=7).examples_by_length == {5: 7, 3: 7}
+    assert EvaluateConfig(lengths=(5, 3), examples=(7, 9)).examples_by_length == {5: 7, 3: 9}
+
+
 def test_options_are_what_differs_from_the_default():
     assert options(rj.RoPE()) == ""
     assert options(rj.Learned(max_length=4)) == "max_length=4"
@@ -174,6 +189,11 @@ def rope(**options):
         (lambda: EvaluateConfig(lengths=[3]), r"EvaluateConfig lengths must be a tuple, of which each is an int, got \[3\]"),
         (lambda: EvaluateConfig(lengths=(3, 3)), "evaluate.lengths must not name anything twice, got 3"),
         (lambda: EvaluateConfig(examples=0), "evaluate.examples must be at least 1, got 0"),
+        (lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 0)), "evaluate.examples must be at least 1, got 0"),
+        (
+            lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 4, 4)),
+            "evaluate.examples has 3 numbers for 2 lengths; give one for each, or one number for all",
+        ),
         (lambda: Method(encoder="RoPE"), "Method encoder must be an object of class Encoder, got 'RoPE'"),
         (
             lambda: rope(variants=(Variant(name="v", encoder=rj.RoPE(layout="interleaved", base=3.0)),)),
@@ -214,6 +234,8 @@ def test_impossible_values_are_refused_by_name(make, message):
             r"Learned\(max_length=11\) has no row for position 11; raise",
         ),
         ({"tasks": (Copy(unique=True, alphabet=4),)}, r"Copy\(unique=True, alphabet=4\) has no string of 5 different symbols"),
+        ({"methods": (rope(tasks=(Copy(alphabet=5),)),)}, r"meant for Copy\(alphabet=5\), which is not among the tasks of"),
+        ({"methods": (Method(encoder=rj.Layers(rj.RoPE(), rj.NoPE())),)}, "num_layers 1 is not a multiple of the 2 layers of"),
         ({"model": ModelConfig(width=12)}, r"int\(head_dim 3 \* rotary_fraction 1.0\) = 3"),
         ({"methods": (Method(encoder=rj.RoPE(head_fraction=0.2)),)}, "head_fraction 0.2 of 2 heads gives no head"),
     ],

@@ -52,6 +52,26 @@ def test_counts_against_a_naive_reading():
     assert [int(x) for x in counts[:4]] == [3, 1, 6, 4]
 
 
+def test_errors_of_content_and_of_the_end_are_counted_apart():
+    """Of y = 5 6 and its EOS: all right; a wrong symbol; a symbol for EOS; EOS for a symbol; wrong in both ways."""
+    predicted = jnp.array([[9, 5, 6, EOS], [9, 5, 7, EOS], [9, 5, 6, 6], [9, 5, EOS, EOS], [9, 6, 6, 5], [0, 0, 0, 0]])
+    batch = Batch(
+        tokens=jnp.zeros((6, 4), jnp.int32),
+        targets=jnp.tile(jnp.array([[1, 5, 6, EOS]]), (6, 1)),
+        loss_mask=jnp.tile(jnp.array([[False, True, True, True]]), (6, 1)) & (jnp.arange(6) < 5)[:, None],
+        lengths=jnp.full(6, 4),
+    )
+    counts = count(jax.nn.one_hot(predicted, 10), batch)
+    assert {name: int(value) for name, value in counts._asdict().items()} == {
+        "examples": 5, "exact": 1, "tokens": 15, "right": 10, "content_wrong": 2, "end_wrong": 3,
+    }  # fmt: skip
+
+
+def test_the_format_of_a_task_does_not_change_its_test_strings():
+    plain, marked = (fixed_batch(Copy(end_marker=m), 5, examples=9, max_length=5).tokens for m in (False, True))
+    np.testing.assert_array_equal(plain[:, 1:6], marked[:, 1:6])
+
+
 def test_passes_do_not_change_the_counts(toy_cell, monkeypatch):
     def rows():
         jax.clear_caches()

@@ -50,6 +50,20 @@ def test_a_panel_a_task_a_line_a_variant_a_band_over_seeds():
         assert training.get_linestyle() != "None"
 
 
+def test_policies_have_lines_and_marks_of_their_own():
+    rows = [
+        row(0, length, value, policy=policy, policy_options="", policy_presumes=presumed)
+        for policy, value, presumed in (("Contiguous", 0.5, []), ("Grid", 1.0, ["separators", "direction"]))
+        for length in (6, 12)
+    ]
+    figure = plots._draw(rows, "exact_match")
+    assert len([line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"]) == 2
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["RoPE, as-trained", "RoPE, Grid ‡§, as-trained"]
+    assert "‡ reads positions" in legend.get_title().get_text()
+    assert "§ an oracle" in legend.get_title().get_text()
+
+
 def test_many_lines_are_told_apart_with_and_without_colour():
     styles = [plots._style(n) for n in range(30)]
     assert len({(str(s["linestyle"]), s["marker"]) for s in styles}) == 30

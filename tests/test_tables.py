@@ -114,6 +114,29 @@ def test_methods_that_differ_in_options_are_apart():
     ]
 
 
+def test_positions_have_a_column_where_they_differ():
+    rows = [
+        row(0, 6, 1.0),
+        row(0, 6, 0.5, policy="Randomized", policy_options="max_position=9"),
+        row(0, 6, 0.25, policy="Grid", policy_options="order='snake'", policy_presumes=["separators", "direction"]),
+        row(0, 12, 1.0, count=64),
+    ]
+    text = markdown(rows)
+    header, _, *body = cells(text.split("### Token")[0])
+    assert header[:4] == ["task", "encoder", "positions", "variant"]
+    assert [line[2] for line in body] == ["Contiguous", "Randomized(max_position=9)", "Grid(order='snake') ‡§"]
+    assert "‡ reads positions off the separators" in text
+    assert "§ an oracle" in text
+    assert "512 test examples a length, 64 from 12 on" in text
+    assert r"Grid(order='snake') $\ddagger$\S{}" in latex(rows)
+    assert "positions" not in cells(markdown(rows[:1]))[0]
+
+
+def test_rows_older_than_policies_are_contiguous():
+    old = {name: value for name, value in row(0, 6, 1.0).items() if not name.startswith("policy")}
+    assert markdown([old]) == markdown([row(0, 6, 1.0)])
+
+
 def test_a_bar_in_a_name_does_not_break_the_table():
     assert r"a\|b" in markdown([row(0, 6, 1.0, variant="a|b")])
 

@@ -32,6 +32,27 @@ def test_an_example_reads_as_the_task_says(kind, unique):
             assert len(set(x)) == n
 
 
+@pytest.mark.parametrize("kind", [Copy, Reverse])
+def test_with_an_end_marker_x_ends_as_y_does(kind):
+    """SEP x EOS SEP y EOS, with the same x as without; y and its EOS are asked for."""
+    lengths = jnp.array([1, 3, 6])
+    plain, marked = (kind(end_marker=m).sample(jax.random.key(3), lengths, max_length=7) for m in (False, True))
+    assert marked.tokens.shape == (3, 17)
+    for i, n in enumerate(lengths.tolist()):
+        tokens, targets, mask, length = (np.asarray(x)[i] for x in marked)
+        x = plain.tokens[i, 1 : n + 1].tolist()
+        y = ANSWERS[kind().name](x)
+        assert length == kind(end_marker=True).input_length(n) == 2 * n + 3
+        assert tokens[:length].tolist() == [SEP, *x, EOS, SEP, *y]
+        assert (tokens[length:] == PAD).all()
+        assert targets[: length - 1].tolist() == tokens[1:length].tolist()
+        assert targets[mask].tolist() == [*y, EOS]
+        assert np.flatnonzero(mask).tolist() == list(range(n + 2, length))
+        for task, batch in ((kind(), plain), (kind(end_marker=True), marked)):
+            assert set(task.markers) <= set(batch.tokens[i].tolist())
+    assert kind(end_marker=True).markers == {SEP: "SEP", EOS: "EOS"}
+
+
 @pytest.mark.parametrize("unique", [False, True])
 def test_what_is_drawn_does_not_depend_on_padding_or_on_the_other_examples(unique):
     task = Copy(alphabet=16, unique=unique)

@@ -82,6 +82,22 @@ def test_step_by_step_decoding_is_the_whole_pass(encoder):
         chex.assert_trees_all_close(step, jax.tree.map(lambda a, t=t: a[t : t + 1], whole), atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.parametrize("encoder", RELATIVE, ids=described)
+def test_packed_documents_are_separate_ones(encoder):
+    """Documents of 4, 1 and 4 tokens in one row, with the first one's id coming back, give what each gives alone."""
+    x, q, k, v = inputs()
+    ids = jnp.array([7, 7, 7, 7, 2, 7, 7, 7, 7])
+    at = rj.positions.from_segment_ids(ids)
+    document = jnp.cumsum(at == 0)  # ids that do not come back
+    packed = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=9, query_segment=document))
+    for part in (slice(0, 4), slice(4, 5), slice(5, 9)):
+        here = rj.Positions(query=jnp.arange(part.stop - part.start), length=9)
+        alone = outputs(encoder, drawn(encoder), x[part], q[part], k[part], v[part], here)
+        chex.assert_trees_all_close(jax.tree.map(lambda a, part=part: a[part], packed), alone, atol=2e-5)
+    mixed = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=9))
+    assert float(jnp.max(jnp.abs(mixed[1] - packed[1])[5:])) > 1e-3
+
+
 @pytest.mark.parametrize("encoder", ENCODERS, ids=described)
 def test_vmap_is_a_loop(encoder):
     """Over examples of their own positions and lengths; and over parameters, as replicas are."""
