@@ -18,7 +18,7 @@ COPY_NO_MARKER, REVERSE_NO_MARKER = Copy(alphabet=16), Reverse(alphabet=16)
 
 BOTH_AXES = RoPE(sections=(4, 4), arrangement="axial")  # of 8 pairs: rows and columns turn 4 each, with the same frequencies
 COLUMNS = RoPE(sections=(0, 8))  # all pairs read the columns
-DECAY = ALiBi(axis=1, slope_scale=4.0)  # on columns
+DECAY = ALiBi(axis=1, slope_scale=16.0)  # on columns
 FORWARD, SNAKE = Grid(order="forward"), Grid(order="snake")
 
 WHOLE = (  # forward knows the separators; snake the task's direction besides, for reversal alone
@@ -30,7 +30,7 @@ ABLATED = (
     Method(encoder=BOTH_AXES, policy=SNAKE, tasks=(REVERSE,)),
     Method(encoder=Compose(COLUMNS, DECAY), policy=FORWARD, tasks=(COPY,)),
     Method(encoder=Compose(COLUMNS, DECAY), policy=SNAKE, tasks=(REVERSE,)),
-    Method(encoder=Compose(RoPE(), ALiBi(slope_scale=4.0)), tasks=(COPY, REVERSE)),  # contiguous positions
+    Method(encoder=Compose(RoPE(), ALiBi(slope_scale=16.0)), tasks=(COPY, REVERSE)),  # contiguous positions
 )
 
 
