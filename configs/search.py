@@ -3,7 +3,7 @@
 Command:
     python -m experiments.compare configs/search.py --out out/search
 
-The candidates train on lengths 1 to 8 and are chosen by exact match at 12; no longer length is looked at. configs/chosen.py then
+The candidates train on lengths 1 to 6 and are chosen by exact match at 12; no longer length is looked at. configs/chosen.py then
 trains the best of them on 1 to 12 and tests those far beyond.
 """
 
@@ -13,7 +13,7 @@ from rope_jax.policies import Randomized
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)
-TRAINED = TASK.input_length(8)
+TRAINED = TASK.input_length(6)
 FAR = Randomized(max_position=256)  # ten times 12 symbols are 242 input positions
 
 ALONE: tuple[Encoder, ...] = (
@@ -50,7 +50,7 @@ def experiment() -> Experiment:
             *(Method(encoder=encoder, policy=FAR) for encoder in RANDOMIZED),
         ),
         model=ModelConfig(num_layers=2, width=64, num_heads=4),
-        train=TrainConfig(steps=2000, batch_size=32, max_length=8, learning_rate=2e-3),
-        evaluate=EvaluateConfig(lengths=(8, 10, 12), examples=512),
+        train=TrainConfig(steps=2000, batch_size=32, max_length=6, learning_rate=2e-3),
+        evaluate=EvaluateConfig(lengths=(6, 9, 12), examples=512),
         seeds=(0, 1),
     )
