@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import rope_jax as rj
-from rope_jax import config, tasks
+from rope_jax import config, policies, tasks
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:
@@ -71,11 +71,11 @@ def _suggestion(error: BaseException) -> str:
         named = [name for name in dir(error.obj) if not isinstance(getattr(error.obj, name, None), types.ModuleType)]
         return perhaps(error.name, named)
     text = str(error)
-    known = [name for place in (config, tasks, rj) for name, found in vars(place).items() if isinstance(found, type)]
+    known = [name for place in (config, policies, tasks, rj) for name, found in vars(place).items() if isinstance(found, type)]
     if missing := re.search(r"cannot import name '(\w+)'|name '(\w+)' is not defined", text):
         return perhaps(missing[1] or missing[2], known)
     if unknown := re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
-        for module in (rj, tasks, config):
+        for module in (rj, tasks, policies, config):
             if hasattr(module, unknown[1]):
                 return perhaps(unknown[2], inspect.signature(getattr(module, unknown[1])).parameters)
     return ""

@@ -31,6 +31,7 @@ class Arguments:
       out: the folder for the results; made if need be.
       tasks: keep only these of the config's tasks, such as copy; all if not given.
       encoders: keep only these of the config's encoders, such as RoPE; all if not given.
+      policies: keep only these of the config's position policies, such as Contiguous; all if not given.
       seeds: one replica each.
       model: the model's sizes.
       train: training settings.
@@ -42,6 +43,7 @@ class Arguments:
     out: Path
     tasks: tuple[str, ...] = ()
     encoders: tuple[str, ...] = ()
+    policies: tuple[str, ...] = ()
     seeds: tuple[int, ...]
     model: ModelConfig
     train: TrainConfig
@@ -54,8 +56,9 @@ class Arguments:
 
     def applied(self, experiment: Experiment) -> Experiment:
         """The config's experiment with the values of the command line."""
-        tasks = _kept("task", self.tasks, [(task.name, task) for task in experiment.tasks])
-        methods = _kept("encoder", self.encoders, [(type(method.encoder).__name__, method) for method in experiment.methods])
+        tasks = _kept("tasks", self.tasks, [(task.name, task) for task in experiment.tasks])
+        methods = _kept("encoders", self.encoders, [(type(method.encoder).__name__, method) for method in experiment.methods])
+        methods = _kept("policies", self.policies, [(type(method.policy).__name__, method) for method in methods])
         meant = [(method, tuple(task for task in tasks if task in (method.tasks or tasks))) for method in methods]
         return replace(
             experiment,
@@ -68,12 +71,12 @@ class Arguments:
         )
 
 
-def _kept(kind: str, wanted: tuple[str, ...], named: list[tuple[str, Any]]) -> tuple[Any, ...]:
+def _kept(flag: str, wanted: tuple[str, ...], named: list[tuple[str, Any]]) -> tuple[Any, ...]:
     """The objects of the wanted names, in the config's order; all if none is named."""
     known = dict(named)
     for name in wanted:
         if name not in known:
-            raise ValueError(f"--{kind}s {name} is not in the config{perhaps(name, known)}; it has {', '.join(known)}")
+            raise ValueError(f"--{flag} {name} is not in the config{perhaps(name, known)}; it has {', '.join(known)}")
     return tuple(value for name, value in named if name in wanted or not wanted)
 
 

@@ -226,6 +226,30 @@ def test_tasks_and_encoders_of_one_name_are_all_kept_in_order(tmp_path):
     assert [method.encoder.base for method in given.methods] == [10_000.0, 500.0]
 
 
+def test_policies_and_tasks_of_methods_are_kept_together(tmp_path):
+    """A method that was meant for a task that is not kept goes with it."""
+    path = tmp_path / "c.py"
+    path.write_text(
+        EXPERIMENT.replace("tasks=(TASK,)", "tasks=(Copy(), Reverse())").replace(
+            "methods=(Method(encoder=ENCODER),)",
+            "methods=(Method(encoder=rj.RoPE()), Method(encoder=rj.NoPE(), policy=Grid(order='snake'), tasks=(Reverse(),)),"
+            " Method(encoder=rj.NoPE(), policy=Grid(), tasks=(Copy(), Reverse())))",
+        )
+    )
+    command = [str(path), "--out", str(tmp_path / "out")]
+    whole = parse(command)[1]
+    assert len(whole.cells()) == 5
+    for flags, kept in (
+        (["--policies", "Grid"], whole.cells()[1:2] + whole.cells()[3:]),
+        (["--tasks", "copy"], whole.cells()[:2]),
+        (["--tasks", "reverse", "--policies", "Contiguous"], whole.cells()[2:3]),
+        (["--encoders", "NoPE", "--tasks", "reverse"], whole.cells()[3:]),
+    ):
+        assert parse([*command, *flags])[1].cells() == kept
+    sizes = parse([*command, "--evaluate.lengths", "3", "4", "--evaluate.examples", "7", "5"])[1].evaluate
+    assert sizes.examples_by_length == {3: 7, 4: 5}
+
+
 def test_a_config_may_define_an_encoder_of_its_own(tmp_path):
     path = tmp_path / "c.py"
     own = "from dataclasses import dataclass\nfrom typing import Literal\n@dataclass(frozen=True, kw_only=True)\n"
@@ -234,7 +258,7 @@ def test_a_config_may_define_an_encoder_of_its_own(tmp_path):
     path.write_text("from __future__ import annotations\n" + text)
     assert load_experiment(path).methods[0].encoder.kind == "b"
     path.write_text(path.read_text().replace("kind='b'", "kind='c'"))
-    with pytest.raises(ValueError, match=r"c.py:11: Mine kind must be 'a' or 'b', got 'c'"):
+    with pytest.raises(ValueError, match=r"c.py:12: Mine kind must be 'a' or 'b', got 'c'"):
         load_experiment(path)
 
 
@@ -250,6 +274,7 @@ def test_diverged_seeds_are_told_and_the_rest_goes_on(config, tmp_path, capsys):
 EXPERIMENT = """\
 import rope_jax as rj
 from rope_jax.config import Experiment, Method, TrainConfig, EvaluateConfig, ModelConfig
+from rope_jax.policies import Grid, Randomized
 from rope_jax.tasks import Copy, Reverse
 def experiment():
     return Experiment(name="x", tasks=(TASK,), methods=(Method(encoder=ENCODER),))
@@ -263,20 +288,26 @@ def experiment_with(task="Copy()", encoder="rj.RoPE()"):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (experiment_with(encoder="rj.Rope()"), r"c.py:5: .*no attribute 'Rope' \(perhaps you meant RoPE\?\)"),
-        (experiment_with(task="Reversed()"), r"c.py:5: .*name 'Reversed' is not defined \(perhaps you meant Reverse\?\)"),
-        (experiment_with(encoder="rj.RoPE(bass=5.0)"), r"c.py:5: .*keyword argument 'bass' \(perhaps you meant base\?\)"),
+        (experiment_with(encoder="rj.Rope()"), r"c.py:6: .*no attribute 'Rope' \(perhaps you meant RoPE\?\)"),
+        (experiment_with(task="Reversed()"), r"c.py:6: .*name 'Reversed' is not defined \(perhaps you meant Reverse\?\)"),
+        (experiment_with(encoder="rj.RoPE(bass=5.0)"), r"c.py:6: .*keyword argument 'bass' \(perhaps you meant base\?\)"),
         (
             experiment_with().replace("Copy, Rev", "Copi, Rev"),
-            r"c.py:3: .*import name 'Copi'.* \(perhaps you meant Copy\?\)",
+            r"c.py:4: .*import name 'Copi'.* \(perhaps you meant Copy\?\)",
         ),
         (
             experiment_with(encoder="rj.Learned(max_length=97)"),
-            r"c.py:5: Learned\(max_length=97\) has no row for position 97",
+            r"c.py:6: Learned\(max_length=97\) has no row for position 97",
         ),
-        (experiment_with(encoder="rj.RoPE(base='x')"), r"c.py:5: RoPE base must be a float, got 'x'"),
-        (experiment_with(encoder="rj.RoPE(rotary_fraction=0.2)"), r"c.py:5: .*int\(head_dim 16 \* rotary_fraction 0.2\) = 3"),
-        (experiment_with(task="Copy(unique=True)"), r"c.py:5: Copy\(unique=True, alphabet=16\) has no string of 48 different"),
+        (experiment_with(encoder="rj.RoPE(base='x')"), r"c.py:6: RoPE base must be a float, got 'x'"),
+        (experiment_with(encoder="rj.RoPE(rotary_fraction=0.2)"), r"c.py:6: .*int\(head_dim 16 \* rotary_fraction 0.2\) = 3"),
+        (experiment_with(task="Copy(unique=True)"), r"c.py:6: Copy\(unique=True, alphabet=16\) has no string of 48 different"),
+        (
+            experiment_with(encoder="rj.RoPE(), policy=Randomized(max_positions=50)"),
+            r"c.py:6: .*keyword argument 'max_positions' \(perhaps you meant max_position\?\)",
+        ),
+        (experiment_with(encoder="rj.RoPE(), policy=Grod()"), r"c.py:6: .*name 'Grod' is not .* \(perhaps you meant Grid\?\)"),
+        (experiment_with(encoder="rj.ALiBi(), policy=Grid()"), r"c.py:6: ALiBi\(\) cannot read the positions of Grid\(\)"),
         ("def experiment(:\n", r"c.py:1: syntax error: "),
         ("x = 1\n", r"has no function experiment\(\)"),
         ("def experiment():\n    return 3\n", r"must return an Experiment, got int: 3"),
@@ -310,6 +341,10 @@ def test_bad_configs(text, message, tmp_path, capsys):
             ["--encoders", "rope"],
             r"--encoders rope is not in the config \(perhaps you meant RoPE\?\); it has Sinusoidal, Lea",
         ),
+        (["--policies", "contiguos"], r"--policies contiguos .* \(perhaps you meant Contiguous\?\); it has Contiguous"),
+        (["--evaluate.examples", "5", "6"], r"evaluate.examples has 2 numbers for 8 lengths; give one for each, or one number"),
+        (["--evaluate.examples", "0"], r"evaluate.examples must be at least 1, got 0"),
+        (["--evaluate.examples", "few"], r"--evaluate.examples.*few"),
         (["--tasks", "cpoy"], r"--tasks cpoy is not in the config \(perhaps you meant copy\?\); it has copy, reverse"),
     ],
 )
