@@ -13,7 +13,7 @@ from rope_jax.tasks import Copy, Reverse
 
 COPY = (Copy(alphabet=16, end_marker=True), Copy(alphabet=2, end_marker=True))
 REVERSE = (Reverse(alphabet=16, end_marker=True),)
-ENCODER = Compose(RoPE(sections=(4, 4), arrangement="axial"), ALiBi(axis=1, slope_scale=16.0))
+ENCODER = Compose(RoPE(base=3.0, sections=(4, 4), arrangement="axial"), ALiBi(axis=1, slope_scale=16.0))
 
 
 def experiment() -> Experiment:

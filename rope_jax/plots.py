@@ -18,6 +18,7 @@ from rope_jax.statistics import PRESUMED, Curve, curves
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 # line and marker differ as well, for print in black and white
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_PANELS_A_ROW = 3
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 _SETTINGS: dict[Any, Any] = {"svg.hashsalt": "rope_jax", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
 
@@ -72,16 +73,21 @@ def _draw(rows: list[dict[str, Any]], metric: str) -> Figure:
     lines = curves(rows, metric)
     tasks = list(dict.fromkeys(line.task for line in lines))
     styles = {name: _style(n) for n, name in enumerate(dict.fromkeys(map(_label, lines)))}
-    width = max(6.5, 1.2 + 4.3 * len(tasks))
+    across = min(len(tasks), _PANELS_A_ROW)
+    down = -(-len(tasks) // across)
+    width = max(6.5, 1.2 + 4.3 * across)
     labels = [textwrap.fill(name, int(11 * width), subsequent_indent="    ") for name in styles]
     columns = 2 if 2 * max(map(len, labels)) < 11 * width else 1
     legend_lines = sum(label.count("\n") + 1 for label in labels) / columns
-    figure = Figure(figsize=(width, 4.1 + 0.19 * legend_lines), layout="constrained")
+    figure = Figure(figsize=(width, 0.4 + 3.7 * down + 0.19 * legend_lines), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(tasks), sharey=True, squeeze=False)[0]
-    for panel, task in zip(panels, tasks, strict=True):
+    panels = figure.subplots(down, across, sharey=True, squeeze=False)
+    for panel, task in zip(panels.flat, tasks, strict=False):
         _fill(panel, [line for line in lines if line.task == task], styles)
-    panels[0].set_ylabel({"exact_match": "exact match", "token_accuracy": "token accuracy"}[metric])
+    for panel in panels.flat[len(tasks) :]:
+        panel.remove()
+    for panel in panels[:, 0]:
+        panel.set_ylabel({"exact_match": "exact match", "token_accuracy": "token accuracy"}[metric])
     handles = [Line2D([], [], **style) for style in styles.values()]
     reading = "mean over seeds; band: from the worst seed to the best"
     marked = "".join(styles)

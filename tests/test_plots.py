@@ -64,6 +64,16 @@ def test_policies_have_lines_and_marks_of_their_own():
     assert "§ an oracle" in legend.get_title().get_text()
 
 
+def test_panels_wrap_and_none_is_empty():
+    rows = [row(0, length, 0.5, task=task) for task in "abcd" for length in (6, 12)]
+    figure = plots._draw(rows, "exact_match")
+    figure.canvas.draw()
+    assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", "d"]
+    corners = [(panel.bbox.x0, panel.bbox.y0) for panel in figure.axes]
+    assert corners[3][0] == corners[0][0]
+    assert corners[3][1] < corners[0][1] == corners[1][1] == corners[2][1]
+
+
 def test_many_lines_are_told_apart_with_and_without_colour():
     styles = [plots._style(n) for n in range(30)]
     assert len({(str(s["linestyle"]), s["marker"]) for s in styles}) == 30
