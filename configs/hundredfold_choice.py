@@ -1,4 +1,4 @@
-"""How the settings of configs/hundredfold.py were chosen: by models trained on lengths 1 to 4, at 12. No longer length was looked at.
+"""How base and slope of configs/hundredfold.py were chosen: by models trained on lengths 1 to 4, tested at 12 and no longer.
 
 Command:
     python -m experiments.compare configs/hundredfold_choice.py --out out/hundredfold_choice

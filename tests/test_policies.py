@@ -300,3 +300,31 @@ def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, mon
     jax.clear_caches()
     wider = rows(replace(made, evaluate=EvaluateConfig(lengths=(5, 4, 6), examples=16)))
     assert [row for row in wider if row["length"] == 5] == [row for row in whole if row["length"] == 5]
+
+
+@pytest.mark.slow
+def test_rows_and_columns_copy_ten_times_further():
+    """configs/hundredfold.py at small size: trained on 1 to 4 symbols, exact at 40; contiguous positions are not."""
+    from pathlib import Path
+
+    from experiments.cli import load_experiment
+
+    whole = load_experiment(Path(__file__).parents[1] / "configs" / "hundredfold.py")
+    small = replace(
+        whole,
+        tasks=whole.tasks[:1],
+        methods=(
+            replace(whole.methods[0], tasks=()),
+            Method(encoder=whole.methods[0].encoder),
+        ),
+        train=replace(whole.train, max_length=4),
+        evaluate=EvaluateConfig(lengths=(4, 40), examples=128),
+        seeds=(0, 1),
+    )
+    found = {}
+    for each in small.cells():
+        state = list(fit(each))[-1].state
+        for rows in evaluate(each, state.params, np.asarray(state.diverged_at)):
+            found[type(each.method.policy), rows[0]["length"]] = [row["exact_match"] for row in rows]
+    assert min(found[Grid, 4] + found[Grid, 40]) > 0.99
+    assert max(found[Contiguous, 40]) < 0.1
