@@ -25,7 +25,7 @@ DRAWN = (
 def experiment() -> Experiment:
     plain = [Method(encoder=encoder) for encoder in ENCODERS]
     drawn = [
-        Method(encoder=encoder, policy=policy, variants=(Variant(name="contiguous", encoder=encoder, policy=Contiguous()),))
+        Method(encoder=encoder, policy=policy, variants=(Variant(name="contiguous", policy=Contiguous()),))
         for policy in DRAWN
         for encoder in ENCODERS
         if not (policy.real and isinstance(encoder, Learned))
@@ -35,7 +35,7 @@ def experiment() -> Experiment:
         tasks=(Copy(alphabet=16), Reverse(alphabet=16)),
         methods=(*plain, *drawn),
         model=ModelConfig(num_layers=2, width=64, num_heads=4),
-        train=TrainConfig(steps=2000, batch_size=32, max_length=12, learning_rate=2e-3),
+        train=TrainConfig(steps=1500, batch_size=32, max_length=12, learning_rate=2e-3),
         evaluate=EvaluateConfig(lengths=(6, 12, 13, 14, 15, 18, 24, 48), examples=512),
         seeds=(0, 1),
     )

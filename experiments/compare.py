@@ -56,14 +56,19 @@ class Arguments:
 
     def applied(self, experiment: Experiment) -> Experiment:
         """The config's experiment with the values of the command line."""
+        methods = experiment.methods
         tasks = _kept("tasks", self.tasks, [(task.name, task) for task in experiment.tasks])
-        methods = _kept("encoders", self.encoders, [(type(method.encoder).__name__, method) for method in experiment.methods])
-        methods = _kept("policies", self.policies, [(type(method.policy).__name__, method) for method in methods])
-        meant = [(method, tuple(task for task in tasks if task in (method.tasks or tasks))) for method in methods]
+        of_encoder = _kept("encoders", self.encoders, [(type(method.encoder).__name__, method) for method in methods])
+        of_policy = _kept("policies", self.policies, [(type(method.policy).__name__, method) for method in methods])
+        both = [method for method in methods if method in of_encoder and method in of_policy]
+        meant = [(method, tuple(task for task in tasks if task in (method.tasks or tasks))) for method in both]
+        kept = tuple(replace(method, tasks=own if method.tasks else ()) for method, own in meant if own)
+        if not kept:
+            raise ValueError("no method of the config is left by --tasks, --encoders and --policies together; drop one of them")
         return replace(
             experiment,
-            tasks=tasks,
-            methods=tuple(replace(method, tasks=kept if method.tasks else ()) for method, kept in meant if kept),
+            tasks=tuple(task for task in tasks if any(task in (method.tasks or tasks) for method in kept)),
+            methods=kept,
             seeds=self.seeds,
             model=self.model,
             train=self.train,

@@ -67,9 +67,9 @@ def attend(
     if length <= block_size:
         return attend_reference(q, k, v, positions, bias=bias)
     query_order, key_order = positions.orders
-    of_keys = positions.query_segment if positions.key_segment is None else positions.key_segment
-    keys = replace(positions, key=positions.keys, key_order=key_order, key_segment=of_keys)
-    of_queries = {"query": positions.query, "query_order": query_order, "query_segment": positions.query_segment}
+    query_segment, key_segment = positions.segments or (None, None)
+    keys = replace(positions, key=positions.keys, key_order=key_order, key_segment=key_segment)
+    of_queries = {"query": positions.query, "query_order": query_order, "query_segment": query_segment}
 
     @jax.checkpoint
     def block(args: tuple[jax.Array, dict[str, Any]]) -> jax.Array:

@@ -144,13 +144,22 @@ class Variant(Checked):
 
     Attributes:
       name: as rows and tables call it.
-      encoder: replaces the trained one; may differ from it in `Encoder.variant_fields` only.
-      policy: replaces the one trained with; None keeps it.
+      encoder: replaces the trained one; may differ from it in `Encoder.variant_fields` only. None keeps it.
+      policy: replaces the one trained with. None keeps it.
     """
 
     name: str
-    encoder: Encoder
+    encoder: Encoder | None = None
     policy: Policy | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A way to run a trained model, complete: a variant with what it keeps filled in."""
+
+    name: str
+    encoder: Encoder
+    policy: Policy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +181,7 @@ class Method(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_distinct("Method variants", [variant.name for variant in self.all_variants])
-        for variant in self.variants:
+        for variant in self.all_variants:
             changed = self.encoder.changed_by(variant.encoder)
             if changed:
                 allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
@@ -183,10 +192,12 @@ class Method(Checked):
                 )
 
     @property
-    def all_variants(self) -> tuple[Variant, ...]:
-        """The plain one, "as-trained", then those of the config, all with their policy."""
-        given = (Variant(name="as-trained", encoder=self.encoder), *self.variants)
-        return tuple(dataclasses.replace(variant, policy=variant.policy or self.policy) for variant in given)
+    def all_variants(self) -> tuple[Run, ...]:
+        """The plain one, "as-trained", then those of the config."""
+        return tuple(
+            Run(name=variant.name, encoder=variant.encoder or self.encoder, policy=variant.policy or self.policy)
+            for variant in (Variant(name="as-trained"), *self.variants)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,15 +215,9 @@ class Cell(Checked):
         super().__post_init__()
         longest = max(self.train.max_length, *self.evaluate.lengths)
         self.task.check(longest)
-        period = self.method.encoder.period
-        if self.model.num_layers % period:
-            fitting = period * max(1, round(self.model.num_layers / period))
-            raise ValueError(
-                f"model.num_layers {self.model.num_layers} is not a multiple of the {period} layers of "
-                f"{described(self.method.encoder)}; use {fitting} layers, or another pattern"
-            )
+        self.method.encoder.check_layers(self.model.num_layers)
         for variant in self.method.all_variants:
-            self._check(variant.encoder, variant.policy or self.method.policy, self.task.input_length(longest))
+            self._check(variant.encoder, variant.policy, self.task.input_length(longest))
 
     def _check(self, encoder: Encoder, policy: Policy, length: int) -> None:
         policy.check(self.task, length)
@@ -225,7 +230,9 @@ class Cell(Checked):
     @property
     def id(self) -> str:
         """The name of its folder: readable first, then the content hash."""
-        return f"{self.task.name}-{type(self.method.encoder).__name__.lower()}-{content_hash(self)[:10]}"
+        policy = [] if isinstance(self.method.policy, Contiguous) else [type(self.method.policy).__name__]
+        names = [self.task.name, type(self.method.encoder).__name__, *policy, content_hash(self)[:10]]
+        return "-".join(names).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,8 +261,7 @@ class Experiment(Checked):
         super().__post_init__()
         for name, example in (("tasks", "Copy()"), ("methods", "Method(encoder=RoPE())")):
             _require(len(getattr(self, name)) > 0, name, getattr(self, name), f"must hold something, such as ({example},)")
-            _require_distinct(name, getattr(self, name))
-        _require_distinct("methods", [(method.encoder, method.policy) for method in self.methods])
+        _require_distinct("tasks", self.tasks)
         for method in self.methods:
             for task in method.tasks:
                 if task not in self.tasks:
@@ -267,7 +273,14 @@ class Experiment(Checked):
         for seed in self.seeds:
             _require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
         _require_distinct("seeds", self.seeds)
-        self.cells()
+        cells = self.cells()
+        _require_distinct(
+            "methods of a task",
+            [", ".join(map(described, (cell.task, cell.method.encoder, cell.method.policy))) for cell in cells],
+        )
+        for task in self.tasks:
+            if all(cell.task != task for cell in cells):
+                raise ValueError(f"no method is meant for {described(task)}; leave the task out, or add it to a method's tasks")
 
     def cells(self) -> tuple[Cell, ...]:
         """Task by task, method by method."""

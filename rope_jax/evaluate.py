@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.config import Cell, ModelConfig, Variant, content_hash, options, to_json
+from rope_jax.config import Cell, ModelConfig, Run, content_hash, described, options, to_json
 from rope_jax.devices import over_replicas, replica_sharding
 from rope_jax.encoders.base import Encoder, Params, Prepared
 from rope_jax.metrics import Counts, count
@@ -132,7 +132,7 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 model=cell.model,
                 vocabulary=cell.task.vocabulary,
                 encoder=cell.method.encoder,
-                policy=variant.policy or cell.method.policy,
+                policy=variant.policy,
                 replicas=replicas,
             )
             by_seed = [Counts(*found) for found in np.stack(jax.device_get(counts), axis=1).tolist()]
@@ -142,7 +142,7 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             ]
 
 
-def _prepare(cell: Cell, variant: Variant, params: Params, length: int) -> Prepared:
+def _prepare(cell: Cell, variant: Run, params: Params, length: int) -> Prepared:
     """What the variant's encoder prepares for examples of `length` symbols, of every replica."""
     input_length = cell.task.input_length(length)
     prepare = partial(variant.encoder.prepare, length=input_length, dims=cell.model.dims)
@@ -150,19 +150,21 @@ def _prepare(cell: Cell, variant: Variant, params: Params, length: int) -> Prepa
     return jax.device_put(prepared, replica_sharding(len(cell.seeds)))
 
 
-def _row(cell: Cell, variant: Variant, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
+def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
     ok = diverged_at < 0
-    policy = variant.policy or cell.method.policy
+    trained, changed = cell.method.policy, [options(variant.encoder)]
+    if variant.policy != trained:
+        changed.append(f"policy={described(variant.policy)}")
     row = {
         "task": cell.task.name,
         "task_options": options(cell.task),
         "encoder": type(cell.method.encoder).__name__,
         "encoder_options": options(cell.method.encoder),
-        "policy": type(policy).__name__,
-        "policy_options": options(policy),
-        "policy_presumes": list(policy.presumes),
+        "policy": type(trained).__name__,
+        "policy_options": options(trained),
+        "policy_presumes": list(variant.policy.presumes),
         "variant": variant.name,
-        "variant_options": options(variant.encoder),
+        "variant_options": ", ".join(filter(None, changed)),
         "needs_length": variant.encoder.needs_length,
         "seed": seed,
         "train_steps": cell.train.steps,

@@ -75,6 +75,7 @@ class Transformer(nnx.Module):
     """
 
     def __init__(self, config: ModelConfig, vocabulary: int, encoder: Encoder, *, rngs: nnx.Rngs):
+        encoder.check_layers(config.num_layers)
         self.config, self.encoder = config, encoder
         # rows of norm 1, times sqrt(width): features of size 1, so that an added encoding of size 0.7 does not drown the token
         embed = nnx.initializers.normal(config.width**-0.5)

@@ -18,6 +18,8 @@ from rope_jax.tasks.base import SEP, Batch, Task
 
 __all__ = ["Contiguous", "Grid", "PoSE", "Policy", "RandomFloat", "RandomOffset", "Randomized"]
 
+_MOST = 2**31 - 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Policy(Checked):
@@ -31,6 +33,11 @@ class Policy(Checked):
     axes: ClassVar[int | None] = None
     real: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self).positions is Policy.positions:
+            raise ValueError(f"{type(self).__name__} gives no positions; choose a policy that does, such as Contiguous()")
+
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:
         """Where the tokens of a batch stand.
 
@@ -42,14 +49,19 @@ class Policy(Checked):
 
     def check(self, task: Task, length: int) -> None:
         """Raises ValueError if it has no positions for the task's examples of up to `length` input positions."""
+        if self.reach(length) > _MOST:
+            raise ValueError(
+                f"{type(self).__name__} would give positions up to {self.reach(length) - 1}, which int32 does not hold; keep "
+                f"below {_MOST}"
+            )
 
     def reach(self, length: int) -> int:
-        """Positions lie in 0 .. reach - 1 for examples of up to `length` input positions."""
+        """Positions of an example's own tokens lie in 0 .. reach - 1, for up to `length` input positions."""
         return length
 
     @property
     def presumes(self) -> tuple[str, ...]:
-        """What it is told besides the length: "separators" (which token parts the text), "direction" (the task's: an oracle)."""
+        """What it is told: "length" (the answer's), "separators" (the token that parts a text), "direction" (an oracle)."""
         return ()
 
 
@@ -85,7 +97,7 @@ def _each(draw: Draw, keys: jax.Array, batch: Batch) -> Positions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Drawn(Policy):
-    """Base of those that draw from 0 .. max_position - 1."""
+    """Base of those that draw from 0 .. max_position - 1, for an example's whole length: that of the answer is known to them."""
 
     max_position: int
 
@@ -95,6 +107,7 @@ class _Drawn(Policy):
             raise ValueError(f"{type(self).__name__} max_position must be at least 1, got {self.max_position}")
 
     def check(self, task: Task, length: int) -> None:
+        super().check(task, length)
         if self.max_position < length:
             raise ValueError(
                 f"{type(self).__name__} max_position={self.max_position} is below the {length} input positions of the longest "
@@ -103,6 +116,10 @@ class _Drawn(Policy):
 
     def reach(self, length: int) -> int:
         return self.max_position
+
+    @property
+    def presumes(self) -> tuple[str, ...]:
+        return ("length",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +194,10 @@ class RandomFloat(Policy):
     def reach(self, length: int) -> int:
         return math.ceil(self.max_position)
 
+    @property
+    def presumes(self) -> tuple[str, ...]:
+        return ("length",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Policy):
@@ -198,8 +219,8 @@ class Grid(Policy):
     def check(self, task: Task, length: int) -> None:
         if self.separator not in task.markers:
             raise ValueError(
-                f"Grid separator={self.separator} never occurs, or not always, in what a model reads of {task.name}; the tokens "
-                f"that are in every example are {', '.join(f'{name}={token}' for token, name in task.markers.items())}"
+                f"Grid separator={self.separator} does not part what a model reads of {task.name}; the tokens that do, in every "
+                f"example, are {', '.join(f'{name}={token}' for token, name in task.markers.items())}"
             )
 
     @property

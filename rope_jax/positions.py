@@ -55,7 +55,8 @@ def from_segment_ids(ids: jax.Array) -> jax.Array:
       ids: int [..., T], equal for neighbours of one document; an id that comes back is a new document.
 
     Returns:
-      int32 [..., T]. `Positions(query_segment=)` keeps documents apart in attention, by ids that do not come back.
+      int32 [..., T]. Attention keeps the documents apart by `Positions(query_segment=jnp.cumsum(positions == 0, axis=-1))`: ids
+      that do not come back.
     """
     _require_given("from_segment_ids", "the segment ids of the tokens", ids)
     ids = jnp.asarray(ids)
@@ -102,8 +103,8 @@ def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position
       int32 [..., size]; past an example's length it goes on, up to the largest position.
 
     Raises:
-      ValueError: an example, or where lengths are traced the padded length, that max_position does not hold; lengths that are
-        not integers.
+      ValueError: an example, or where lengths are traced the padded length, that max_position does not hold; an example above
+        the padded length; lengths that are not integers.
     """
     lengths = _require_room(lengths, size, max_position)
     offset = jax.random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
@@ -130,7 +131,7 @@ def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position:
     """
     if not max_position > 0:
         raise ValueError(f"random_float max_position must be positive, got {max_position}")
-    lengths = jnp.asarray(lengths)
+    lengths = _require_lengths(lengths, size)
     at = jnp.broadcast_to(jnp.arange(size), (*lengths.shape, size))
     # a draw of its own for every place, so that the padding changes nothing
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
@@ -172,7 +173,7 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
       order: "forward" or "snake".
 
     Returns:
-      int32 [2, ..., T]: rows, then columns.
+      int32 [2, ..., T]: rows, then columns. Where a turned row is longer than the one before, its columns go below 0.
 
     Raises:
       ValueError: an unknown order, or (where tokens are concrete) a separator that never occurs.
@@ -197,14 +198,21 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
 
 def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
     """The lengths as int32, if max_position holds them."""
-    lengths = jnp.asarray(lengths)
-    if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise ValueError(f"lengths must be integers, got {lengths.dtype}; they count tokens")
-    lengths = lengths.astype(jnp.int32)
+    lengths = _require_lengths(lengths, size)
     longest = size if isinstance(lengths, jax.core.Tracer) else int(jnp.max(lengths, initial=0))
     if max_position < max(longest, 1):
         raise ValueError(f"max_position {max_position} is below an example of length {longest}; raise it to that")
     return lengths
+
+
+def _require_lengths(lengths: jax.Array, size: int) -> jax.Array:
+    """The lengths as int32, if they are whole and the padded length holds them."""
+    lengths = jnp.asarray(lengths)
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise ValueError(f"lengths must be integers, got {lengths.dtype}; they count tokens")
+    if not isinstance(lengths, jax.core.Tracer) and int(jnp.max(lengths, initial=0)) > size:
+        raise ValueError(f"size {size} is below an example of length {int(jnp.max(lengths))}; it is the padded length")
+    return lengths.astype(jnp.int32)
 
 
 def _require_given(name: str, what: str, value: object) -> None:

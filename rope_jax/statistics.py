@@ -81,6 +81,10 @@ def _curve(key: tuple[str, str, str, str], rows: list[dict[str, Any]], metric: M
     seeds = tuple(dict.fromkeys(row["seed"] for row in rows))
     values = np.full((len(seeds), len(lengths)), np.nan)
     examples = {row["length"]: row["count"] for row in rows}
+    if len({(row["seed"], row["length"]) for row in rows}) < len(rows):
+        raise ValueError(
+            f"two rows of {', '.join(key)} have one seed and length; give the methods or variants names of their own"
+        )
     for row in rows:
         if row["status"] == "ok":
             values[seeds.index(row["seed"]), lengths.index(row["length"])] = row[metric]

@@ -93,6 +93,45 @@ def test_keys_that_no_query_may_see_take_no_part():
     assert np.isfinite(np.asarray(gradient)).all()
 
 
+def test_documents_are_kept_apart_with_a_cache_too():
+    """Keys of two documents in any order: a query sees its own; one segment a token, or an error."""
+    q, k, v = inputs(4, 6, 2, 4)
+    document, place = np.array([1, 0, 1, 0, 0, 1]), np.array([1, 2, 0, 0, 1, 2])
+    order = np.array([4, 2, 3, 0, 1, 5])
+    at = Positions(
+        query=jnp.array([2, 2]),
+        key=jnp.asarray(place),
+        query_order=jnp.array([2, 5]),
+        key_order=jnp.asarray(order),
+        query_segment=jnp.array([0, 1]),
+        key_segment=jnp.asarray(document),
+    )
+    got = attend(q[:2], k, v, at, block_size=1)
+    for i, of in enumerate((0, 1)):
+        own = document == of
+        expected = naive(q[i : i + 1], k[own], v[own], np.array([2]), place[own])
+        np.testing.assert_allclose(got[i : i + 1], expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": jnp.arange(4), "query_segment": jnp.zeros(4, int)}, "give query_segment, and key_segment where keys are"),
+        ({"key_segment": jnp.zeros(4, int)}, "segments keep documents apart where both queries and keys have them"),
+        ({"query_segment": jnp.zeros(1, int)}, "query_segment is of 1 tokens, but 4 query positions are given; each needs one"),
+        (
+            {"query_segment": jnp.zeros(4, int), "key_segment": jnp.zeros(3, int)},
+            "key_segment is of 3 tokens, but 4 key positions are given",
+        ),
+    ],
+)
+def test_segments_of_some_tokens_alone_are_refused(given, message):
+    q, k, v = inputs(5, 4, 2, 4)
+    for block in (2, 4):
+        with pytest.raises(ValueError, match=message):
+            attend(q, k, v, Positions(query=jnp.arange(4), **given), block_size=block)
+
+
 def test_bfloat16_inputs_have_float32_scores():
     """With 300 equal keys, weights of 1/300 and scores near 40, bfloat16 scores would be off by up to 0.1."""
     q, k, v = (x.astype(jnp.bfloat16) for x in inputs(3, 300, 1, 8) * 4)

@@ -246,6 +246,8 @@ def test_policies_and_tasks_of_methods_are_kept_together(tmp_path):
         (["--encoders", "NoPE", "--tasks", "reverse"], whole.cells()[3:]),
     ):
         assert parse([*command, *flags])[1].cells() == kept
+    with pytest.raises(ValueError, match="no method of the config is left by --tasks, --encoders and --policies together"):
+        parse([*command, "--tasks", "copy", "--encoders", "RoPE", "--policies", "Grid"])
     sizes = parse([*command, "--evaluate.lengths", "3", "4", "--evaluate.examples", "7", "5"])[1].evaluate
     assert sizes.examples_by_length == {3: 7, 4: 5}
 
@@ -342,6 +344,7 @@ def test_bad_configs(text, message, tmp_path, capsys):
             r"--encoders rope is not in the config \(perhaps you meant RoPE\?\); it has Sinusoidal, Lea",
         ),
         (["--policies", "contiguos"], r"--policies contiguos .* \(perhaps you meant Contiguous\?\); it has Contiguous"),
+        (["--encoders", "RoPE", "--policies", "Grid"], r"--policies Grid is not in the config; it has Contiguous"),
         (["--evaluate.examples", "5", "6"], r"evaluate.examples has 2 numbers for 8 lengths; give one for each, or one number"),
         (["--evaluate.examples", "0"], r"evaluate.examples must be at least 1, got 0"),
         (["--evaluate.examples", "few"], r"--evaluate.examples.*few"),

@@ -225,7 +225,11 @@ def test_impossible_values_are_refused_by_name(make, message):
     [
         ({"tasks": ()}, r"tasks must hold something, such as \(Copy\(\),\)"),
         ({"tasks": (Copy(), Copy())}, "tasks must not name anything twice"),
-        ({"methods": (rope(), rope())}, "methods must not name anything twice"),
+        (
+            {"methods": (rope(), rope())},
+            r"methods of a task must not name anything twice, got 'Copy\(alphabet=4\), RoPE\(\), Con",
+        ),
+        ({"methods": (rope(tasks=(Copy(alphabet=4),)),)}, r"no method is meant for Reverse\(alphabet=4\); leave the task out"),
         ({"seeds": ()}, "seeds must name at least one seed"),
         ({"seeds": (0, -1)}, "seeds must hold numbers from 0 to 2147483647, got -1"),
         ({"seeds": (1, 1)}, "seeds must not name anything twice, got 1"),
@@ -235,7 +239,7 @@ def test_impossible_values_are_refused_by_name(make, message):
         ),
         ({"tasks": (Copy(unique=True, alphabet=4),)}, r"Copy\(unique=True, alphabet=4\) has no string of 5 different symbols"),
         ({"methods": (rope(tasks=(Copy(alphabet=5),)),)}, r"meant for Copy\(alphabet=5\), which is not among the tasks of"),
-        ({"methods": (Method(encoder=rj.Layers(rj.RoPE(), rj.NoPE())),)}, "num_layers 1 is not a multiple of the 2 layers of"),
+        ({"methods": (Method(encoder=rj.Layers(rj.RoPE(), rj.NoPE())),)}, "num_layers 1 is not a multiple of the 2 layers that"),
         ({"model": ModelConfig(width=12)}, r"int\(head_dim 3 \* rotary_fraction 1.0\) = 3"),
         ({"methods": (Method(encoder=rj.RoPE(head_fraction=0.2)),)}, "head_fraction 0.2 of 2 heads gives no head"),
     ],

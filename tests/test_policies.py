@@ -15,8 +15,10 @@ from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, Tra
 from rope_jax.evaluate import evaluate, fixed_batch
 from rope_jax.model import functional
 from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
+from rope_jax.statistics import PRESUMED, curves
+from rope_jax.tables import markdown
 from rope_jax.tasks import EOS, SEP, Copy, Reverse
-from rope_jax.train import fit, loss, train_step
+from rope_jax.train import draw_lengths, fit, init_replicas, init_state, loss, train_step
 
 TASK = Copy(alphabet=4, end_marker=True)
 LENGTHS = jnp.array([3, 1, 5])
@@ -194,8 +196,11 @@ def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encode
         (rj.RoPE(), Grid(), r"RoPE\(\) cannot read the positions of Grid\(\): RoPE\(sections=None\) reads one axis, but"),
         (rj.ALiBi(axis=2), Grid(), "ALiBi reads axis 2, but the positions have 2; choose one"),
         (rj.RoPE(sections=(4,)), Grid(), r"sections=\(4,\) leave axes unread"),
-        (rj.NoPE(), Grid(separator=1), "Grid separator=1 never occurs, .* of copy; .* every example are SEP=2, EOS=3"),
-        (rj.NoPE(), Grid(separator=5), "Grid separator=5 never occurs, or not always"),
+        (rj.NoPE(), Grid(separator=1), "separator=1 does not part what a model reads of copy; .* example, are SEP=2, EOS=3"),
+        (rj.NoPE(), Grid(separator=5), "separator=5 does not part"),
+        (rj.RoPE(), Contiguous(offset=2**31 - 3), "Contiguous would give positions up to 2147483659, which int32 does not hold"),
+        (rj.RoPE(), RandomOffset(max_position=2**32), "RandomOffset would give positions up to 4294967295"),
+        (rj.RoPE(), RandomFloat(max_position=1e39), "RandomFloat would give positions up to 99999"),
         (rj.Layers(rj.NoPE(), rj.RoPE(), rj.NoPE()), Contiguous(), r"num_layers 2 is not a multiple of the 3 .*; use 3 layers"),
     ],
 )
@@ -207,6 +212,7 @@ def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, mess
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: Policy(), r"Policy gives no positions; choose a policy that does, such as Contiguous\(\)"),
         (lambda: Contiguous(offset=-1), "Contiguous offset must not be negative, got -1"),
         (lambda: Randomized(max_position=0), "Randomized max_position must be at least 1, got 0"),
         (lambda: Randomized(max_position=2.5), "Randomized max_position must be an int, got 2.5"),
@@ -223,26 +229,33 @@ def test_impossible_policies_are_refused_by_name(make, message):
 
 
 def test_what_a_policy_presumes():
-    assert {described(policy): policy.presumes for policy in POLICIES if policy.presumes} == {
-        "Grid()": ("separators",),
-        "Grid(order='snake')": ("separators", "direction"),
-    }
+    for policy in POLICIES:
+        expected = {"Grid()": ("separators",), "Grid(order='snake')": ("separators", "direction")}
+        drawn = ("length",) if policy in DRAWN else ()  # for the whole example at once, its answer included
+        assert policy.presumes == expected.get(described(policy), drawn)
+        assert set(policy.presumes) <= set(PRESUMED)
 
 
 # in training and evaluation
 
 
 def test_a_training_step_draws_positions_from_its_seed_and_step():
-    """The loss of a step with fixed weights changes with the seed of the positions alone through them."""
+    """Its loss is that of its batch at positions drawn here, by the key of the seed, the purpose and the step."""
+    drawn = cell(rj.RoPE(), Randomized(max_position=400))
     run = jax.jit(train_step, static_argnames="cell")
-    drawn, same = cell(rj.RoPE(), Randomized(max_position=400)), cell(rj.RoPE(), Contiguous())
-    from rope_jax.train import init_state
-
     state = init_state(jnp.uint32(0), drawn)
-    values = [float(run(replace(state, step=jnp.int32(step)), jnp.uint32(0), cell=drawn)[1]) for step in (0, 0, 1)]
-    plain = float(run(state, jnp.uint32(0), cell=same)[1])
-    assert values[0] == values[1]
-    assert len({values[0], values[2], plain}) == 3
+    _, apply = functional(drawn.model, drawn.task.vocabulary, drawn.method.encoder)
+    value_of = jax.jit(functools.partial(loss, apply=apply))
+    seen = set()
+    for seed in (0, 5):
+        for step in (0, 1):
+            value = float(run(replace(state, step=jnp.int32(step)), jnp.uint32(seed), cell=drawn)[1])
+            data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step) for purpose in (1, 2))
+            batch = drawn.task.sample(data, draw_lengths(jnp.int32(step), drawn.train), max_length=5)
+            positions = drawn.method.policy.positions(jax.random.split(place, 3), batch)
+            assert value == pytest.approx(float(value_of(state.params, batch, positions)), rel=1e-5)
+            seen.add(tuple(np.asarray(positions.query)[:, 0].tolist()))
+    assert len(seen) == 4
 
 
 @pytest.fixture(scope="module")
@@ -251,7 +264,7 @@ def trained():
     method = Method(
         encoder=rj.RoPE(),
         policy=Randomized(max_position=40),
-        variants=(Variant(name="contiguous", encoder=rj.RoPE(), policy=Contiguous()),),
+        variants=(Variant(name="contiguous", policy=Contiguous()),),
     )
     made = replace(
         cell(rj.RoPE(), Contiguous(), seeds=(0, 1)), method=method, evaluate=EvaluateConfig(lengths=(2, 5), examples=(9, 16))
@@ -275,20 +288,48 @@ def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
         params = jax.tree.map(lambda x, row=row: x[row["seed"]], state.params)
         batch = fixed_batch(made.task, length, examples=count, max_length=length)
         drawn = jax.random.fold_in(jax.random.key(230_516), size)
-        right = []
+        right, content, end = [], [], []
         for i in range(count):
             at = jnp.arange(size)
             if row["variant"] == "as-trained":
                 at = draw(jax.random.fold_in(drawn, i), jnp.int32(size), size)
             logits = apply(params, batch.tokens[i], rj.Positions(query=at, length=size))
-            right.append(np.asarray(logits.argmax(-1) == batch.targets[i])[length + 2 :])
-        right = np.stack(right)
+            said, due = np.asarray(logits.argmax(-1))[length + 2 :].tolist(), batch.targets[i, length + 2 :].tolist()
+            right.append([a == b for a, b in zip(said, due, strict=True)])
+            content.append(any(a != b and EOS not in (a, b) for a, b in zip(said, due, strict=True)))
+            end.append(any((a == EOS) != (b == EOS) for a, b in zip(said, due, strict=True)))
+        right = np.array(right)
         assert row["count"] == count
         assert row["token_accuracy"] == pytest.approx(right.mean())
         assert row["exact_match"] == right.all(axis=1).mean()
-        assert row["end_error"] + row["content_error"] >= 1 - row["exact_match"]
-        seen.add((row["variant"], row["policy"], row["policy_options"]))
-    assert seen == {("as-trained", "Randomized", "max_position=40"), ("contiguous", "Contiguous", "")}
+        assert row["content_error"] == np.mean(content)
+        assert row["end_error"] == np.mean(end)
+        assert (row["policy"], row["policy_options"]) == ("Randomized", "max_position=40")  # trained with
+        seen.add((row["variant"], row["variant_options"], *row["policy_presumes"]))
+    assert seen == {("as-trained", "", "length"), ("contiguous", "policy=Contiguous()")}
+
+
+def test_variants_of_one_name_stay_apart():
+    """Two policies, each with a variant called the same: four curves, four lines of the table."""
+    methods = tuple(
+        Method(encoder=rj.NoPE(), policy=policy, variants=(Variant(name="contiguous", policy=Contiguous()),))
+        for policy in (Randomized(max_position=20), RandomOffset(max_position=20))
+    )
+    rows = []
+    for method in methods:
+        made = replace(cell(rj.NoPE(), Contiguous()), method=method)
+        params = init_replicas(jnp.zeros(2, jnp.uint32), cell=made).params
+        rows += [row for found in evaluate(made, params, np.array([-1, -1])) for row in found]
+    found = curves(rows)
+    assert [(curve.positions, curve.variant) for curve in found] == [
+        ("Randomized(max_position=20) †", "as-trained"),
+        ("Randomized(max_position=20)", "contiguous"),
+        ("RandomOffset(max_position=20) †", "as-trained"),
+        ("RandomOffset(max_position=20)", "contiguous"),
+    ]
+    assert markdown(rows).count("| NoPE ") == 8
+    with pytest.raises(ValueError, match=r"two rows of .* have one seed and length"):
+        curves([*rows, rows[0]])
 
 
 def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, monkeypatch):

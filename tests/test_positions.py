@@ -166,8 +166,8 @@ def test_random_positions_have_their_distributions() -> None:
 
 
 def test_narrow_lengths_do_not_wrap() -> None:
-    offsets = rj.positions.random_offset(jax.random.key(0), jnp.full(200, 200, jnp.uint8), 1, max_position=1000)
-    assert int(offsets.max()) > 600
+    offsets = rj.positions.random_offset(jax.random.key(0), jnp.full(200, 200, jnp.uint8), 200, max_position=1000)
+    assert int(offsets[:, 0].max()) > 600
 
 
 # grid
@@ -223,6 +223,11 @@ def test_grid_is_causal(order: str) -> None:
         (
             lambda: jax.jit(lambda n: rj.positions.randomized(jax.random.key(0), n, 9, max_position=8))(jnp.array([2])),
             "max_position 8 is below an example of length 9",
+        ),
+        (lambda: rj.positions.randomized(jax.random.key(0), jnp.array([5]), 3, max_position=9), "size 3 is below .* length 5"),
+        (
+            lambda: rj.positions.random_float(jax.random.key(0), jnp.array([2.5]), 3, max_position=9.0),
+            "must be integers, got float",
         ),
         (lambda: rj.positions.from_mask(None), "from_mask reads positions off the mask of real tokens, got None"),
         (lambda: rj.positions.from_segment_ids(None), "from_segment_ids reads positions off the segment ids"),

@@ -51,6 +51,7 @@ def test_with_an_end_marker_x_ends_as_y_does(kind):
         for task, batch in ((kind(), plain), (kind(end_marker=True), marked)):
             assert set(task.markers) <= set(batch.tokens[i].tolist())
     assert kind(end_marker=True).markers == {SEP: "SEP", EOS: "EOS"}
+    assert kind().markers == {SEP: "SEP"}
 
 
 @pytest.mark.parametrize("unique", [False, True])

@@ -64,10 +64,10 @@ class Positions:
       key: [..., Tk] or [axes, ..., Tk], those of the keys; None means the same as the queries (self-attention without a cache).
       length: int [...], each example's own unpadded number of input positions, the same from prefill to the last decoded
         token; None where it is not known, which dynamic frequency maps read as "the original length".
-      query_order, key_order: int [..., Tq] and [..., Tk]: a query sees the keys whose order is not above its own. By default
-        0 .. T - 1; where `key` is given, the positions themselves.
+      query_order, key_order: int [..., Tq] and [..., Tk], on one scale: a query sees the keys whose order is not above its own.
+        By default 0 .. T - 1; where `key` is given, the positions themselves, which count tokens if they are consecutive.
       query_segment, key_segment: int [..., Tq] and [..., Tk]: a query sees the keys of its own document only. None is one
-        document; key_segment None means the same as the queries'.
+        document; where `key` is None, key_segment is the queries' by default.
       axes: how many axes a position has (row and column: 2); None for the usual one, which has no axis of its own.
     """
 
@@ -98,6 +98,26 @@ class Positions:
             )
         return self.query if query is None else query, self.key if key is None else key
 
+    @property
+    def segments(self) -> tuple[jax.Array, jax.Array] | None:
+        """The documents of queries and keys, [..., Tq] and [..., Tk]; None: all are one. ValueError if some token has none."""
+        query, key = self.query_segment, self.key_segment
+        if query is None and key is None:
+            return None
+        key = query if key is None and self.key is None else key
+        if query is None or key is None:
+            raise ValueError(
+                "segments keep documents apart where both queries and keys have them: give query_segment, and key_segment where "
+                "keys are given apart"
+            )
+        for name, segment, at in (("query", query, self.query), ("key", key, self.keys)):
+            if segment.shape[-1] != at.shape[-1]:
+                raise ValueError(
+                    f"{name}_segment is of {segment.shape[-1]} tokens, but {at.shape[-1]} {name} positions are given; "
+                    "each needs one"
+                )
+        return query, key
+
     def require_fit(self, q: jax.Array | None, k: jax.Array | None) -> None:
         """ValueError unless these are the positions of q, [..., Tq, H, D], and k, [..., Tk, H, D]; None is not looked at."""
         for name, x, at in (("q", q, self.query), ("k", k, self.keys)):
@@ -110,10 +130,9 @@ class Positions:
     def visible(self) -> jax.Array:
         """bool [..., Tq, Tk]: which keys a query may see: those of its own document that do not come after it."""
         query, key = pairwise(*self.orders)
-        if self.query_segment is None:
+        if self.segments is None:
             return key <= query
-        of_key = self.query_segment if self.key_segment is None else self.key_segment
-        query_segment, key_segment = pairwise(self.query_segment, of_key)
+        query_segment, key_segment = pairwise(*self.segments)
         rank = max(query.ndim, query_segment.ndim)
         return leading(key <= query, rank) & leading(query_segment == key_segment, rank)
 
@@ -184,6 +203,15 @@ class Encoder(Checked):
 
         Called before tracing.
         """
+
+    def check_layers(self, num_layers: int) -> None:
+        """Raises ValueError unless its period divides the layers of the model."""
+        if num_layers % self.period:
+            fitting = self.period * max(1, round(num_layers / self.period))
+            raise ValueError(
+                f"model.num_layers {num_layers} is not a multiple of the {self.period} layers that {type(self).__name__} "
+                f"describes; use {fitting} layers, or another pattern"
+            )
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> Prepared:
         """What parameters and current length settle, before any position is known; by default the parameters."""

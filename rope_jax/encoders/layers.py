@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-import jax
-
-from rope_jax.encoders.base import Encoder, Positions
+from rope_jax.encoders.base import Encoder
 from rope_jax.encoders.parts import Parts
 
 __all__ = ["Layers"]
@@ -36,15 +34,3 @@ class Layers(Parts):
     def at_layer(self, layer: int, tables: tuple[Any, ...]) -> tuple[Encoder, Any]:
         part = layer % len(self.parts)
         return self.parts[part], tables[part]
-
-    def embed(self, tables: tuple[Any, ...], x: jax.Array, positions: Positions) -> jax.Array:
-        raise self._one_at_a_time()
-
-    def rotate(self, tables: tuple[Any, ...], q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        raise self._one_at_a_time()
-
-    def bias(self, tables: tuple[Any, ...], q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array | None:
-        raise self._one_at_a_time()
-
-    def _one_at_a_time(self) -> TypeError:
-        return TypeError("Layers has other doors in each layer; open those of Layers.at_layer(layer, tables)")

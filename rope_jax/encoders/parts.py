@@ -39,7 +39,7 @@ class Parts(Encoder):
                 f"{own} needs at least one encoder, such as {own}(RoPE(), ALiBi()); NoPE() is the one that does nothing"
             )
         for part in self.parts:
-            if part.period > 1:
+            if type(part).at_layer is not Encoder.at_layer:
                 raise ValueError(
                     f"{own} cannot hold {type(part).__name__}, whose layers differ; put it outside: "
                     "Layers(Compose(RoPE(), ALiBi()), NoPE())"
@@ -64,6 +64,18 @@ class Parts(Encoder):
 
     def tables(self, prepared: tuple[Any, ...], positions: Positions) -> tuple[Any, ...]:
         return tuple(part.tables(own, positions) for part, own in zip(self.parts, prepared, strict=True))
+
+    def embed(self, tables: tuple[Any, ...], x: jax.Array, positions: Positions) -> jax.Array:
+        raise self._no_doors()
+
+    def rotate(self, tables: tuple[Any, ...], q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        raise self._no_doors()
+
+    def bias(self, tables: tuple[Any, ...], q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array | None:
+        raise self._no_doors()
+
+    def _no_doors(self) -> TypeError:
+        return TypeError(f"{type(self).__name__} has no doors of its own; open those of .at_layer(layer, tables), or use Compose")
 
     def changed_by(self, variant: Encoder) -> set[str]:
         """Part by part; variants have the same number of parts."""

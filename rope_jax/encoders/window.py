@@ -14,10 +14,11 @@ __all__ = ["SlidingWindow"]
 class SlidingWindow(Encoder):
     """Lets a query see the last `size` tokens, its own included (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
 
-    It counts tokens by their order, not their positions. Hugging Face's `sliding_window` is `size`.
+    It counts tokens by their order; with a cache of keys whose positions are not consecutive, `Positions` needs query_order and
+    key_order. Hugging Face's `sliding_window` is `size`.
 
     Formula: bias[q, k] = 0 if fewer than `size` tokens lie from k to before q, else -8e37 (no weight)
-    Extrapolates: yes, a window is as wide at every length; what is further than layers x size is out of reach
+    Extrapolates: yes, a window is as wide at every length; what is further back than layers x (size - 1) is out of reach
     Knows: nothing
 
     Example:
@@ -38,5 +39,10 @@ class SlidingWindow(Encoder):
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions.require_fit(q, k)
         query, key = pairwise(*positions.orders)
+        if not jnp.issubdtype(jnp.result_type(query, key), jnp.integer):
+            raise ValueError(
+                "SlidingWindow counts tokens, and real positions of keys given apart do not say how many lie between; give "
+                "query_order and key_order"
+            )
         # far below every logit and finite, so that a sum of two such is finite too
         return jnp.expand_dims(jnp.where(query - key < self.size, 0.0, jnp.finfo(jnp.float32).min / 4), -3)

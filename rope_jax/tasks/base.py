@@ -70,8 +70,8 @@ class Task(Checked):
 
     @property
     def markers(self) -> dict[int, str]:
-        """The tokens besides symbols that are in every example a model reads, with their names."""
-        return {SEP: "SEP", EOS: "EOS"} if self.end_marker else {BOS: "BOS", SEP: "SEP"}
+        """The tokens that part every example a model reads, with their names."""
+        return {SEP: "SEP", EOS: "EOS"} if self.end_marker else {SEP: "SEP"}
 
     def check(self, longest: int) -> None:
         """Raises ValueError if there are no examples of `longest` symbols."""

@@ -122,6 +122,9 @@ def test_a_window_counts_tokens_whatever_their_positions():
     assert (sparse[0] == 0).tolist() == [[True] * 4, [True] * 4, [False, True, True, True], [False, False, True, True]]
     cached = rj.Positions(query=jnp.array([3]), key=jnp.array([2, 0, 3, 1]))
     assert (window.bias({}, q[:1], k, cached)[0] == 0).tolist() == [[True, False, True, False]]
+    for apart in (jnp.array([90, 0, 1000, 50]), jnp.array([0.9, 0.0, 1.0, 0.5])):  # the same, of sparse and of real positions
+        sparse = rj.Positions(query=apart[2:3], key=apart, query_order=jnp.array([3]), key_order=cached.key)
+        assert (window.bias({}, q[:1], k, sparse)[0] == 0).tolist() == [[True, False, True, False]]
 
 
 def test_blocks_do_not_change_the_window():
@@ -157,6 +160,13 @@ def test_variants_part_by_part():
             lambda: rj.Compose(rj.Layers(rj.RoPE(), rj.NoPE()), rj.ALiBi()),
             "Compose cannot hold Layers, whose layers differ; put it outside",
         ),
+        (lambda: rj.Layers(rj.Layers(rj.RoPE()), rj.NoPE()), "Layers cannot hold Layers, whose layers differ"),
+        (lambda: rj.Compose(rj.Layers(rj.RoPE()), rj.ALiBi()), "Compose cannot hold Layers, whose layers differ"),
+        (lambda: functional(CONFIG, 8, rj.Layers(rj.RoPE(), rj.NoPE(), rj.NoPE())), "num_layers 4 is not a multiple of the 3"),
+        (
+            lambda: rj.SlidingWindow(size=2).bias({}, None, None, rj.Positions(query=jnp.ones(1), key=jnp.arange(3) / 2)),
+            "real positions of keys given apart do not say how many lie between; give query_order and key_order",
+        ),
         (lambda: rj.SlidingWindow(size=0), "SlidingWindow size must be at least 1, got 0"),
     ],
 )
@@ -173,5 +183,5 @@ def test_doors_are_opened_a_layer_at_a_time():
         lambda: encoder.bias(tables, x, x, AT),
         lambda: encoder.embed(tables, x, AT),
     ):
-        with pytest.raises(TypeError, match=r"open those of Layers\.at_layer"):
+        with pytest.raises(TypeError, match=r"Layers has no doors of its own; open those of \.at_layer"):
             door()
