@@ -3,7 +3,7 @@
 Command:
     python -m experiments.compare configs/search_windows.py --out out/search_windows
 
-Made after the first round was seen, and like it chosen by models trained on lengths 1 to 6, at 12; no longer length was looked at.
+Made after the first round was seen. Like it, chosen by models trained on lengths 1 to 6, at 12; no longer length was looked at.
 """
 
 from rope_jax import ALiBi, Compose, Encoder, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow
