@@ -61,7 +61,7 @@ def _examples(line: Curve) -> str:
         return f"{line.examples[0]} test examples a length"
     changes = [i for i in range(1, len(line.examples)) if line.examples[i] != line.examples[i - 1]]
     return f"{line.examples[0]} test examples a length" + "".join(
-        f", {line.examples[i]} from {line.lengths[i]} on" for i in changes
+        f", {line.examples[i]} from length {line.lengths[i]} on" for i in changes
     )
 
 

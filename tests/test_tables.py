@@ -127,7 +127,7 @@ def test_positions_have_a_column_where_they_differ():
     assert [line[2] for line in body] == ["Contiguous", "Randomized(max_position=9)", "Grid(order='snake') ‡§"]
     assert "‡ reads positions off the separators" in text
     assert "§ an oracle" in text
-    assert "512 test examples a length, 64 from 12 on" in text
+    assert "512 test examples a length, 64 from length 12 on" in text
     assert r"Grid(order='snake') $\ddagger$\S{}" in latex(rows)
     assert "positions" not in cells(markdown(rows[:1]))[0]
 
