@@ -1,0 +1,32 @@
+"""How far the combinations chosen by configs/search.py copy: trained on lengths 1 to 12, without separators.
+
+Command:
+    python -m experiments.compare configs/chosen.py --out out/chosen
+"""
+
+from rope_jax import ALiBi, Compose, Encoder, HardALiBi, Layers, LogN, NoPE, RoPE, SlidingWindow
+from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.tasks import Copy
+
+TASK = Copy(alphabet=16)
+THREE = Compose(RoPE(), SlidingWindow(size=3))
+
+# in the order of the search: its best three, and the best that is the same in every layer
+CHOSEN: tuple[Encoder, ...] = (
+    Layers(HardALiBi(masked_heads=3), NoPE()),
+    Layers(THREE, LogN(original_length=TASK.input_length(12))),
+    Layers(THREE, NoPE()),
+    ALiBi(slope_scale=4.0),
+)
+
+
+def experiment() -> Experiment:
+    return Experiment(
+        name="chosen",
+        tasks=(TASK,),
+        methods=tuple(Method(encoder=encoder) for encoder in CHOSEN),
+        model=ModelConfig(num_layers=2, width=64, num_heads=4),
+        train=TrainConfig(steps=2000, batch_size=32, max_length=12, learning_rate=2e-3),
+        evaluate=EvaluateConfig(lengths=(12, 18, 24, 36, 120), examples=512),
+        seeds=(0, 1, 2),
+    )
