@@ -26,6 +26,6 @@ def experiment() -> Experiment:
         ),
         model=ModelConfig(num_layers=2, width=64, num_heads=4),
         train=TrainConfig(steps=1500, batch_size=32, max_length=12, learning_rate=2e-3),
-        evaluate=EvaluateConfig(lengths=(12, 1200, 2400, 4800, 12000), examples=(512, 64, 16, 8, 4)),
+        evaluate=EvaluateConfig(lengths=(12, 1200, 2400, 4800, 12000), examples=(512, 64, 16, 4, 2)),
         seeds=(0, 1, 2),
     )

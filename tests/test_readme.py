@@ -70,6 +70,45 @@ def test_figures_of_the_encoders_are_those_committed():
         assert figures == [cells[i] for i in (1, 4, 5, 6, 7)]
 
 
+def test_figures_of_hundredfold_are_those_committed():
+    """A line's label says which methods of the config it is; its figures are theirs, and what is called exact is exact."""
+    from rope_jax.runs import read_rows
+    from rope_jax.statistics import curves
+
+    [shown] = re.findall(r"^## A hundred times further\n(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)
+    lines = [
+        [cell.strip() for cell in row.split("|")]
+        for row in re.findall(r"^\| ((?:copy|reverse).*) \|$", shown, flags=re.MULTILINE)
+    ]
+    found = {(c.task, c.encoder, c.policy): c for c in curves(read_rows(ROOT / "results/hundredfold/rows.jsonl"))}
+    whole, no_decay = "RoPE(base=3.0, sections=(4, 4), arrangement='axial')", "ALiBi(axis=1, slope_scale=16.0)"
+    encoders = {
+        "whole": f"Compose({whole}, {no_decay})",
+        "no ALiBi": whole,
+        "no row axis": f"Compose(RoPE(base=3.0, sections=(0, 8)), {no_decay})",
+        "contiguous positions": f"Compose({whole}, {no_decay})",
+        "plain RoPE, contiguous": "RoPE",
+    }
+    tasks = {
+        "copy": "copy(end_marker=True)",
+        "copy, 2 symbols": "copy(alphabet=2, end_marker=True)",
+        "reverse": "reverse(end_marker=True)",
+    }
+    assert len(lines) == len(found)
+    for task, method, *figures in lines:
+        name = method.replace(" ‡", "").replace(" §", "").replace("§", "").replace(", forward", "")
+        kind = "Contiguous" if "contiguous" in name else "Grid(order='snake')" if "§" in method else "Grid"
+        plain = name == "no end marker"
+        curve = found[task if plain else tasks[task], encoders["whole" if plain else name], kind]
+        values = {length: curve.values[:, i] for i, length in enumerate(curve.lengths)}
+        for length, figure in zip((12, 24, 48, 120, 240, 1200), figures, strict=True):
+            low, high = (f"{edge(values[length]):.3f}" for edge in (min, max))
+            assert figure == (low if low == high else f"{values[length].mean():.3f} ({low}-{high})")
+        if name == "whole" and "forward" not in method:
+            assert curve.values.min() >= 0.99
+            assert curve.seeds == (0, 1, 2)
+
+
 def test_the_committed_results_agree_with_their_rows():
     """Tables are what the rows say; figures differ by the version of matplotlib, so they are not compared."""
     from rope_jax import tables
