@@ -6,8 +6,8 @@ Command:
 Cost: 10 minutes on 2 CPU cores that other work shared (one run).
 
 The candidates train on lengths 1 to 6 and are chosen by exact match at 12; no longer length is looked at.
-configs/search_windows.py and configs/search_narrow.py go on from its best, and configs/chosen.py trains what they found on 1 to 12
-and tests it far beyond.
+configs/search_windows.py and configs/search_narrow.py go on from its best, and configs/chosen.py trains what they found on 1 to
+12 and tests it far beyond.
 
 Expected (results/search), mean of 2 seeds at 12: a layer that sees four tokens below one that sees content alone, 0.669 (by
 HardALiBi) and 0.646 (by a window); ALiBi with slopes x 4 0.484; RoPE over the whole length, and randomized positions, 0.000.
