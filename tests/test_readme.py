@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rope_jax import tables
+from rope_jax.runs import read_rows
+from rope_jax.statistics import curves
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
@@ -72,10 +76,7 @@ def test_figures_of_the_encoders_are_those_committed():
 
 def test_figures_of_hundredfold_are_those_committed():
     """A line's label says which methods of the config it is; its figures are theirs, and what is called exact is exact."""
-    from rope_jax.runs import read_rows
-    from rope_jax.statistics import curves
-
-    [shown] = re.findall(r"^## A hundred times further\n(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)
+    [shown] = re.findall(r"^## A hundred times further\n(.*?)^\*\*Without separators", README, flags=re.DOTALL | re.MULTILINE)
     lines = [
         [cell.strip() for cell in row.split("|")]
         for row in re.findall(r"^\| ((?:copy|reverse).*) \|$", shown, flags=re.MULTILINE)
@@ -109,11 +110,23 @@ def test_figures_of_hundredfold_are_those_committed():
             assert curve.seeds == (0, 1, 2)
 
 
+def test_figures_of_what_was_chosen_are_those_committed():
+    committed = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "results/chosen/table.md").read_text().split("### Token")[0].splitlines()
+        if line.startswith("| copy")
+    ]
+    [shown] = re.findall(r"^\*\*Without separators\*\*(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)
+    lines = [
+        [cell.strip() for cell in line.split("|")] for line in re.findall(r"^\| ((?:Layers|ALiBi).*) \|$", shown, re.MULTILINE)
+    ]
+    assert lines == [[encoder, *figures] for _, encoder, _, *figures, _ in committed]
+    tried = sum(len(curves(read_rows(ROOT / "results" / f"search{kind}" / "rows.jsonl"))) for kind in ("", "_windows", "_narrow"))
+    assert f" {tried} combinations" in shown
+
+
 def test_the_committed_results_agree_with_their_rows():
     """Tables are what the rows say; figures differ by the version of matplotlib, so they are not compared."""
-    from rope_jax import tables
-    from rope_jax.runs import read_rows
-
     for folder in sorted((ROOT / "results").iterdir()):
         rows = read_rows(folder / "rows.jsonl")
         assert (folder / "table.md").read_text() == tables.markdown(rows)
