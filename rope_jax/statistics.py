@@ -27,7 +27,7 @@ class Curve:
 
     Attributes:
       task, encoder, policy, variant: names, with the options that differ from the defaults.
-      presumes: what the policy is told besides the length, such as "separators".
+      presumes: what the positions of the variant are told, keys of PRESUMED.
       needs_length: whether the variant presumes that the length of the answer is known.
       train_steps: optimiser steps.
       train_length: the longest in training, in symbols.
@@ -54,7 +54,7 @@ class Curve:
     def positions(self) -> str:
         """The policy as tables call it: with a mark for everything that it presumes, "" for the usual one."""
         marks = "".join(PRESUMED[name][0] for name in self.presumes)
-        return "" if self.policy == "Contiguous" else f"{self.policy}{' ' if marks else ''}{marks}"
+        return "" if self.policy == "Contiguous" and not marks else f"{self.policy} {marks}".strip()
 
     @property
     def ok(self) -> np.ndarray:
