@@ -1,6 +1,7 @@
 """One cell from its config to its rows: trained, or taken up where a checkpoint left it, then evaluated."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -29,13 +30,16 @@ def display() -> Progress:
     )
 
 
-def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float) -> None:
-    """Runs what is left to do of a cell; its folder says how far it came."""
-    state = _train(cell, folder, progress, title, checkpoint_seconds)
+def run_cell(
+    cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
+) -> None:
+    """Runs what is left to do of a cell; its folder says how far it came. `check` is called often, and may raise."""
+    state = _train(cell, folder, progress, title, checkpoint_seconds, check)
     variants, lengths = len(cell.method.all_variants), len(cell.evaluate.lengths)
     bar = progress.add_task(f"{title} evaluating", total=variants * lengths, status="")
     rows: list[dict[str, Any]] = []
     for found in evaluate(cell, state.params, np.asarray(state.diverged_at)):
+        check()
         rows += found
         progress.update(bar, advance=1)
     progress.remove_task(bar)
@@ -46,7 +50,9 @@ def run_cell(cell: Cell, folder: CellFolder, progress: Progress, title: str, che
     jax.clear_caches()
 
 
-def _train(cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float) -> TrainState:
+def _train(
+    cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
+) -> TrainState:
     """Trains from the last checkpoint, or from the beginning."""
     state = checkpoint.load(folder.checkpoints, cell)
     start = 0 if state is None else int(state.step[0])
@@ -54,6 +60,7 @@ def _train(cell: Cell, folder: CellFolder, progress: Progress, title: str, check
     bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")
     last = saved = time.monotonic()
     for now in fit(cell, state):
+        check()
         state = now.state
         elapsed, last = time.monotonic() - last, time.monotonic()
         speed = (now.step - start) / elapsed

@@ -3,10 +3,11 @@
 import difflib
 import inspect
 import re
+import signal
 import sys
 import traceback
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -79,6 +80,38 @@ def _suggestion(error: BaseException) -> str:
             if hasattr(module, unknown[1]):
                 return perhaps(unknown[2], inspect.signature(getattr(module, unknown[1])).parameters)
     return ""
+
+
+@contextmanager
+def interruptible() -> Iterator[Callable[[], None]]:
+    """Ctrl-C raises KeyboardInterrupt at once, and once more where the function that is yielded is called.
+
+    JAX drops exceptions that are raised in its callbacks, and wraps some others; an interrupt must not be lost with them.
+    """
+    asked = False
+
+    def handle(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    ours = before is signal.default_int_handler  # not where it is ignored (nohup), or somebody else's
+    if ours:
+        signal.signal(signal.SIGINT, handle)
+    try:
+        yield check
+    except Exception as error:
+        if asked:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

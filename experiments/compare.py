@@ -15,7 +15,7 @@ from typing import Any
 
 import tyro
 
-from experiments.cli import load_experiment, perhaps, refusing
+from experiments.cli import interruptible, load_experiment, perhaps, refusing
 from rope_jax import devices, plots, runs, tables
 from rope_jax.config import Cell, EvaluateConfig, Experiment, ModelConfig, TrainConfig
 
@@ -154,13 +154,15 @@ def run_cells(folder: runs.RunFolder, cells: list[Cell], command: str, checkpoin
     from experiments.cell import display, run_cell
 
     folder.note_session(runs.provenance(command, cells, devices.names(replicas)))
-    with display() as progress:
+    with interruptible() as check, display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):
             names = (cell.task.name, type(cell.method.encoder).__name__, type(cell.method.policy).__name__)
             title = f"{number}/{len(cells)} {' '.join(names)}"
-            run_cell(cell, folder.cell(cell), progress, title, checkpoint_seconds)
+            run_cell(cell, folder.cell(cell), progress, title, checkpoint_seconds, check)
             progress.update(whole, advance=1)
+            if progress.disable:  # no bar where stderr is no terminal
+                print(f"{title} is finished", file=sys.stderr, flush=True)
 
 
 def write_report(folder: Path, rows: list[runs.Row]) -> None:

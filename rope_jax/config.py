@@ -180,13 +180,19 @@ class Method(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_distinct("Method variants", [variant.name for variant in self.all_variants])
-        for variant in self.all_variants:
-            changed = self.encoder.changed_by(variant.encoder)
+        for variant in self.variants:
+            _require(
+                variant.name != "as-trained", "variant", variant.name, "must have a name other than that of the trained model"
+            )
+            if (variant.encoder or self.encoder, variant.policy or self.policy) == (self.encoder, self.policy):
+                raise ValueError(f"variant {variant.name!r} changes nothing of the trained method; give it encoder= or policy=")
+        _require_distinct("Method variants", [variant.name for variant in self.variants])
+        for run in self.all_variants:
+            changed = self.encoder.changed_by(run.encoder)
             if changed:
                 allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
                 raise ValueError(
-                    f"variant {variant.name!r} changes {', '.join(sorted(changed))} of the trained "
+                    f"variant {run.name!r} changes {', '.join(sorted(changed))} of the trained "
                     f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a Method of "
                     "its own instead"
                 )
@@ -274,10 +280,11 @@ class Experiment(Checked):
             _require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
         _require_distinct("seeds", self.seeds)
         cells = self.cells()
-        _require_distinct(
-            "methods of a task",
-            [", ".join(map(described, (cell.task, cell.method.encoder, cell.method.policy))) for cell in cells],
-        )
+        trained = [(cell.task, cell.method.encoder, cell.method.policy) for cell in cells]
+        for one in trained:
+            if trained.count(one) > 1:
+                of, encoder, policy = map(described, one)
+                raise ValueError(f"two methods train {encoder} with {policy} on {of}; make them one, with the variants of both")
         for task in self.tasks:
             if all(cell.task != task for cell in cells):
                 raise ValueError(f"no method is meant for {described(task)}; leave the task out, or add it to a method's tasks")
@@ -308,6 +315,12 @@ def options(config: Any) -> str:
         elif field.default is dataclasses.MISSING or value != field.default:
             said.append(f"{field.name}={described(value)}")
     return ", ".join(said)
+
+
+def label(config: Any) -> str:
+    """Its class, and in brackets the options that differ from the defaults, if any: what tables call it."""
+    said = options(config)
+    return f"{type(config).__name__}({said})" if said else type(config).__name__
 
 
 def described(value: Any) -> str:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.config import Cell, ModelConfig, Run, content_hash, described, options, to_json
+from rope_jax.config import Cell, ModelConfig, Run, content_hash, label, options, to_json
 from rope_jax.devices import over_replicas, replica_sharding
 from rope_jax.encoders.base import Encoder, Params, Prepared
 from rope_jax.metrics import Counts, count
@@ -152,19 +152,17 @@ def _prepare(cell: Cell, variant: Run, params: Params, length: int) -> Prepared:
 
 def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
     ok = diverged_at < 0
-    trained, changed = cell.method.policy, [options(variant.encoder)]
-    if variant.policy != trained:
-        changed.append(f"policy={described(variant.policy)}")
     row = {
         "task": cell.task.name,
         "task_options": options(cell.task),
         "encoder": type(cell.method.encoder).__name__,
         "encoder_options": options(cell.method.encoder),
-        "policy": type(trained).__name__,
-        "policy_options": options(trained),
+        "policy": type(cell.method.policy).__name__,
+        "policy_options": options(cell.method.policy),
+        "variant_policy": label(variant.policy),
         "policy_presumes": list(variant.policy.presumes),
         "variant": variant.name,
-        "variant_options": ", ".join(filter(None, changed)),
+        "variant_options": options(variant.encoder),
         "needs_length": variant.encoder.needs_length,
         "seed": seed,
         "train_steps": cell.train.steps,

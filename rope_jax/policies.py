@@ -92,6 +92,11 @@ Draw = Callable[[jax.Array, jax.Array], jax.Array]
 
 def _each(draw: Draw, keys: jax.Array, batch: Batch) -> Positions:
     """Every example's positions, drawn from its own key for its own length."""
+    examples = batch.lengths.shape[0]
+    if keys.shape != batch.lengths.shape:
+        raise ValueError(
+            f"keys must be one for each of the {examples} examples, got {keys.shape}; use jax.random.split(key, {examples})"
+        )
     return Positions(query=jax.vmap(draw)(keys, batch.lengths), length=batch.lengths)
 
 

@@ -199,9 +199,11 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
 def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
     """The lengths as int32, if max_position holds them."""
     lengths = _require_lengths(lengths, size)
-    longest = size if isinstance(lengths, jax.core.Tracer) else int(jnp.max(lengths, initial=0))
+    traced = isinstance(lengths, jax.core.Tracer)
+    longest = size if traced else int(jnp.max(lengths, initial=0))
     if max_position < max(longest, 1):
-        raise ValueError(f"max_position {max_position} is below an example of length {longest}; raise it to that")
+        what = "the padded length" if traced else "an example of length"
+        raise ValueError(f"max_position {max_position} is below {what} {longest}; raise it to that")
     return lengths
 
 

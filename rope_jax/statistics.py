@@ -27,6 +27,7 @@ class Curve:
 
     Attributes:
       task, encoder, policy, variant: names, with the options that differ from the defaults.
+      variant_policy: what the variant ran on.
       presumes: what the positions of the variant are told, keys of PRESUMED.
       needs_length: whether the variant presumes that the length of the answer is known.
       train_steps: optimiser steps.
@@ -41,6 +42,7 @@ class Curve:
     encoder: str
     policy: str
     variant: str
+    variant_policy: str
     presumes: tuple[str, ...]
     needs_length: bool
     train_steps: int
@@ -52,9 +54,10 @@ class Curve:
 
     @property
     def positions(self) -> str:
-        """The policy as tables call it: with a mark for everything that it presumes, "" for the usual one."""
+        """The policy as tables call it, and what a variant ran on; with a mark for all that is presumed. "" for the usual one."""
         marks = "".join(PRESUMED[name][0] for name in self.presumes)
-        return "" if self.policy == "Contiguous" and not marks else f"{self.policy} {marks}".strip()
+        run_on = "" if self.variant_policy == self.policy else f", run on {self.variant_policy}"
+        return "" if (self.policy, run_on, marks) == ("Contiguous", "", "") else f"{self.policy}{run_on} {marks}".strip()
 
     @property
     def ok(self) -> np.ndarray:
@@ -90,6 +93,7 @@ def _curve(key: tuple[str, str, str, str], rows: list[dict[str, Any]], metric: M
             values[seeds.index(row["seed"]), lengths.index(row["length"])] = row[metric]
     return Curve(
         *key,
+        variant_policy=rows[0].get("variant_policy", key[2]),
         presumes=tuple(rows[0]["policy_presumes"]),
         needs_length=rows[0]["needs_length"],
         train_steps=rows[0]["train_steps"],

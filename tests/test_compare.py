@@ -181,6 +181,30 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config
     assert read_rows(out / "rows.jsonl") == whole
 
 
+def test_an_interrupt_that_is_swallowed_is_heard_at_the_next_step(config, tmp_path, monkeypatch, capsys):
+    """As one that comes while JAX runs a callback, which drops what is raised in it, or that JAX raises as something else."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    start = experiments.cell.CellFolder.start
+    for wrapped in (False, True):
+        out = tmp_path / str(wrapped)
+
+        def swallow(folder, cell, step, wrapped=wrapped):
+            start(folder, cell, step)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as error:
+                if wrapped:
+                    raise ValueError("something else") from error
+
+        monkeypatch.setattr(experiments.cell.CellFolder, "start", swallow)
+        with pytest.raises(SystemExit) as ended:
+            main([str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy"])
+        assert ended.value.code == 130
+        assert "interrupted with 1 of 1 cells to do" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
 def test_a_damaged_checkpoint_is_named_with_the_remedy(run, toy, capsys):
     out, command = run
     folder = out / "cells" / toy.cells()[0].id
@@ -197,7 +221,10 @@ def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
     flags = "--train.max-length 2 --train.steps 1 --encoders RoPE --tasks copy --evaluate.lengths 2"
     main([str(config), "--out", str(tmp_path / "o"), *flags.split()])
     said = capsys.readouterr().err
-    assert said == "note: 'DynamicNTK' has original_length=8, but training on copy goes up to 6 input positions\n"
+    assert said.splitlines() == [
+        "note: 'DynamicNTK' has original_length=8, but training on copy goes up to 6 input positions",
+        "1/1 copy RoPE Contiguous is finished",  # where no bar is shown
+    ]
 
 
 def test_flags_change_the_experiment(config, tmp_path):
@@ -410,6 +437,6 @@ def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
     written = first.read_bytes(), first.stat().st_mtime_ns
     again = subprocess.run(long, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert (first.read_bytes(), first.stat().st_mtime_ns) == written
-    assert again.stderr == ""  # not a terminal: no progress bar
+    assert again.stderr == "1/1 reverse RoPE Contiguous is finished\n"  # not a terminal: no progress bar
     assert read_rows(out / "rows.jsonl") == [row for row in read_rows(finished / "rows.jsonl") if row["encoder"] == "RoPE"]
     assert "| reverse(alphabet=4) | RoPE" in again.stdout

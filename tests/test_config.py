@@ -211,7 +211,15 @@ def rope(**options):
         ),
         (
             lambda: rope(variants=(Variant(name="as-trained", encoder=rj.RoPE()),)),
-            "Method variants must not name anything twice, got 'as-trained'",
+            "variant must have a name other than that of the trained model, got 'as-trained'",
+        ),
+        (
+            lambda: rope(variants=(Variant(name="v", policy=Contiguous()),)),
+            "variant 'v' changes nothing of the trained method; give it encoder= or policy=",
+        ),
+        (
+            lambda: rope(variants=(Variant(name="v", policy=Contiguous(offset=1)), Variant(name="v", encoder=rj.RoPE(base=2.0)))),
+            "Method variants must not name anything twice, got 'v'",
         ),
     ],
 )
@@ -227,7 +235,7 @@ def test_impossible_values_are_refused_by_name(make, message):
         ({"tasks": (Copy(), Copy())}, "tasks must not name anything twice"),
         (
             {"methods": (rope(), rope())},
-            r"methods of a task must not name anything twice, got 'Copy\(alphabet=4\), RoPE\(\), Con",
+            r"two methods train RoPE\(\) with Contiguous\(\) on Copy\(alphabet=4\); make them one",
         ),
         ({"methods": (rope(tasks=(Copy(alphabet=4),)),)}, r"no method is meant for Reverse\(alphabet=4\); leave the task out"),
         ({"seeds": ()}, "seeds must name at least one seed"),

@@ -194,7 +194,7 @@ def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encode
         (rj.Learned(max_length=40), RandomFloat(max_position=40.0), "Learned needs integer positions .*, got real ones; round"),
         (rj.Compose(rj.RoPE(), rj.T5Bias()), RandomFloat(max_position=40.0), "T5Bias needs integer positions, got real ones"),
         (rj.RoPE(), Grid(), r"RoPE\(\) cannot read the positions of Grid\(\): RoPE\(sections=None\) reads one axis, but"),
-        (rj.ALiBi(axis=2), Grid(), "ALiBi reads axis 2, but the positions have 2; choose one"),
+        (rj.ALiBi(axis=2), Grid(), "ALiBi reads axis 2, but the positions have 2, counted from 0; use"),
         (rj.RoPE(sections=(4,)), Grid(), r"sections=\(4,\) leave axes unread"),
         (rj.NoPE(), Grid(separator=1), "separator=1 does not part what a model reads of copy; .* example, are SEP=2, EOS=3"),
         (rj.NoPE(), Grid(separator=5), "separator=5 does not part"),
@@ -212,6 +212,14 @@ def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, mess
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (
+            lambda: Randomized(max_position=40).positions(keys_of(0, 2), batch_of()),
+            r"keys must be one for each of the 3 examples, got \(2,\); use jax.random.split\(key, 3\)",
+        ),
+        (
+            lambda: Randomized(max_position=12).positions(keys_of(0, 3), batch_of()),
+            "max_position 12 is below the padded length 13",
+        ),
         (lambda: Policy(), r"Policy gives no positions; choose a policy that does, such as Contiguous\(\)"),
         (lambda: Contiguous(offset=-1), "Contiguous offset must not be negative, got -1"),
         (lambda: Randomized(max_position=0), "Randomized max_position must be at least 1, got 0"),
@@ -305,8 +313,8 @@ def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
         assert row["content_error"] == np.mean(content)
         assert row["end_error"] == np.mean(end)
         assert (row["policy"], row["policy_options"]) == ("Randomized", "max_position=40")  # trained with
-        seen.add((row["variant"], row["variant_options"], *row["policy_presumes"]))
-    assert seen == {("as-trained", "", "length"), ("contiguous", "policy=Contiguous()")}
+        seen.add((row["variant"], row["variant_policy"], *row["policy_presumes"]))
+    assert seen == {("as-trained", "Randomized(max_position=40)", "length"), ("contiguous", "Contiguous")}
 
 
 def test_variants_of_one_name_stay_apart():
@@ -323,9 +331,9 @@ def test_variants_of_one_name_stay_apart():
     found = curves(rows)
     assert [(curve.positions, curve.variant) for curve in found] == [
         ("Randomized(max_position=20) †", "as-trained"),
-        ("Randomized(max_position=20)", "contiguous"),
+        ("Randomized(max_position=20), run on Contiguous", "contiguous"),
         ("RandomOffset(max_position=20) †", "as-trained"),
-        ("RandomOffset(max_position=20)", "contiguous"),
+        ("RandomOffset(max_position=20), run on Contiguous", "contiguous"),
     ]
     assert markdown(rows).count("| NoPE ") == 8
     with pytest.raises(ValueError, match=r"two rows of .* have one seed and length"):

@@ -222,7 +222,7 @@ def test_grid_is_causal(order: str) -> None:
         (lambda: rj.positions.random_offset(jax.random.key(0), jnp.array([], int), 2, max_position=0), "max_position 0 is below"),
         (
             lambda: jax.jit(lambda n: rj.positions.randomized(jax.random.key(0), n, 9, max_position=8))(jnp.array([2])),
-            "max_position 8 is below an example of length 9",
+            "max_position 8 is below the padded length 9",
         ),
         (lambda: rj.positions.randomized(jax.random.key(0), jnp.array([5]), 3, max_position=9), "size 3 is below .* length 5"),
         (

@@ -130,8 +130,8 @@ def test_positions_have_a_column_where_they_differ():
     assert "512 test examples a length, 64 from length 12 on" in text
     assert r"Grid(order='snake') $\ddagger$\S{}" in latex(rows)
     assert "positions" not in cells(markdown(rows[:1]))[0]
-    told = row(0, 6, 1.0, variant="on a grid", policy_presumes=["separators"])  # trained with contiguous positions, run on others
-    assert cells(markdown([*rows[:1], told]))[3][2:4] == ["Contiguous ‡", "on a grid"]
+    told = row(0, 6, 1.0, variant="on a grid", variant_policy="Grid", policy_presumes=["separators"])
+    assert cells(markdown([*rows[:1], told]))[3][2:4] == ["Contiguous, run on Grid ‡", "on a grid"]
 
 
 def test_rows_older_than_policies_are_contiguous():

@@ -166,8 +166,8 @@ def require_axis(axes: int | None, axis: int | None, reader: str) -> None:
     """ValueError if positions have so many axes (None: the usual one) and the encoder called `reader` names none of them."""
     if axes is not None and (axis is None or not 0 <= axis < axes):
         raise ValueError(
-            f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {axes}; choose "
-            "one of them, or use an encoder that reads several, such as RoPE(sections=...)"
+            f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {axes}, counted from 0; "
+            "use RoPE with sections=, which reads several, or a bias with axis=, which reads one of them"
         )
 
 

@@ -239,8 +239,7 @@ def opened(encoder, positions):
 def test_who_reads_one_axis_refuses_several(name):
     with pytest.raises(
         ValueError,
-        match=rf"{name}\S* reads one axis, but the positions have 3; choose one of them, or use an encoder that reads several, "
-        r"such as RoPE\(sections=...\)",
+        match=rf"{name}\S* reads one axis, but the positions have 3, counted from 0; use RoPE with sections=, which reads",
     ):
         opened(READERS[name], rj.Positions(query=jnp.asarray(QUERY), axes=3))
 
@@ -334,7 +333,7 @@ def test_content_positions_need_no_axis():
         (lambda: rj.RoPE(sections=[4, 4]), "RoPE sections must be a tuple, of which each is an int or None, got [4, 4]"),
         (
             lambda: opened(rj.ALiBi(axis=3), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
-            "ALiBi reads axis 3, but the positions have 3; choose one of them, or use an encoder that reads several",
+            "ALiBi reads axis 3, but the positions have 3, counted from 0; use RoPE with sections=, which reads several",
         ),
         (
             lambda: opened(rj.T5Bias(axis=-1), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
