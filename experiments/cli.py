@@ -7,8 +7,9 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import rope_jax as rj
@@ -82,33 +83,33 @@ def _suggestion(error: BaseException) -> str:
     return ""
 
 
-@contextmanager
-def interruptible() -> Iterator[Callable[[], None]]:
-    """Ctrl-C raises KeyboardInterrupt at once, and once more where the function that is yielded is called.
+@dataclass
+class Interrupt:
+    """Whether Ctrl-C was pressed."""
 
-    JAX drops exceptions that are raised in its callbacks, and wraps some others; an interrupt must not be lost with them.
-    """
-    asked = False
+    asked: bool = False
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt if it was."""
+        if self.asked:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[Interrupt]:
+    """Notes Ctrl-C besides raising KeyboardInterrupt: JAX drops what is raised in its callbacks, and wraps some."""
+    interrupt = Interrupt()
 
     def handle(*_: object) -> None:
-        nonlocal asked
-        asked = True
+        interrupt.asked = True
         raise KeyboardInterrupt
-
-    def check() -> None:
-        if asked:
-            raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
     ours = before is signal.default_int_handler  # not where it is ignored (nohup), or somebody else's
     if ours:
         signal.signal(signal.SIGINT, handle)
     try:
-        yield check
-    except Exception as error:
-        if asked:
-            raise KeyboardInterrupt from error
-        raise
+        yield interrupt
     finally:
         if ours:
             signal.signal(signal.SIGINT, before)

@@ -8,6 +8,7 @@ already finished in the output folder is not run again.
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,6 +122,7 @@ def main(arguments: list[str]) -> None:
         print(*([__doc__] if help_asked else []), _USAGE, sep="\n", file=sys.stdout if help_asked else sys.stderr)
         sys.exit(0 if help_asked else 2)
     with ExitStack() as stack:
+        interrupt = stack.enter_context(interruptible())
         with refusing():
             given, experiment = parse(arguments)
             folder = stack.enter_context(runs.open_run(given.out, experiment))
@@ -128,9 +130,12 @@ def main(arguments: list[str]) -> None:
             print(hint, file=sys.stderr)
         todo = folder.unfinished()
         try:
+            command = shlex.join(["python", "-m", "experiments.compare", *arguments])
             with refusing(runs.DamagedError):
-                run_cells(folder, todo, shlex.join(["python", "-m", "experiments.compare", *arguments]), given.checkpoint_seconds)
-        except KeyboardInterrupt:
+                run_cells(folder, todo, command, given.checkpoint_seconds, interrupt.check)
+        except (KeyboardInterrupt, Exception) as error:
+            if not interrupt.asked and not isinstance(error, KeyboardInterrupt):
+                raise
             left, cells = len(folder.unfinished()), len(experiment.cells())
             print(
                 f"\ninterrupted with {left} of {cells} cells to do; the same command goes on with them in {given.out}",
@@ -144,8 +149,10 @@ def main(arguments: list[str]) -> None:
     print(f"{folder.path}: {len(todo)} of {len(experiment.cells())} cells were run now; rows, tables and plot are there")
 
 
-def run_cells(folder: runs.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float) -> None:
-    """Trains and evaluates cells, one after the other."""
+def run_cells(
+    folder: runs.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float, check: Callable[[], None]
+) -> None:
+    """Trains and evaluates cells, one after the other. `check` is called often, and may raise."""
     if not cells:
         return
     # JAX is set up and the training code imported only now: what is wrong with a command was said before, within seconds
@@ -154,7 +161,7 @@ def run_cells(folder: runs.RunFolder, cells: list[Cell], command: str, checkpoin
     from experiments.cell import display, run_cell
 
     folder.note_session(runs.provenance(command, cells, devices.names(replicas)))
-    with interruptible() as check, display() as progress:
+    with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):
             names = (cell.task.name, type(cell.method.encoder).__name__, type(cell.method.policy).__name__)

@@ -110,6 +110,13 @@ def test_figures_of_hundredfold_are_those_committed():
             assert curve.seeds == (0, 1, 2)
 
 
+def test_what_is_said_of_the_furthest_lengths():
+    rows = read_rows(ROOT / "results/hundredfold_far/rows.jsonl")
+    assert {row["length"]: row["count"] for row in rows} == {12: 512, 1200: 64, 2400: 16, 4800: 4, 12000: 2}
+    assert len(rows) == 3 * 3 * 5
+    assert {row["exact_match"] for row in rows} == {1.0}
+
+
 def test_figures_of_what_was_chosen_are_those_committed():
     committed = [
         [cell.strip() for cell in line.strip("|").split("|")]
