@@ -5,8 +5,8 @@ Command:
 
 Cost: 15 minutes on 2 CPU cores that other work shared (one run).
 
-Expected (results/hundredfold_far): exact match 1.000 in every seed at every length, for copying 16 and 2 symbols and reversal (with
-the snake, an oracle).
+Expected (results/hundredfold_far): exact match 1.000 in every seed at every length, for copying 16 and 2 symbols and, with the
+snake (an oracle), reversal.
 
 The same tasks, encoder, positions and settings, so the same weights; few examples, since 12,000 symbols are 24,003 positions.
 """
