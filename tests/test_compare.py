@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -420,7 +421,9 @@ def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
     command = [sys.executable, "-m", "experiments.compare", str(config), "--out", str(out)]
     long = [*command, "--encoders", "RoPE"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(long, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # even if these tests run where interrupts are ignored
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(long, cwd=ROOT, env=environment, preexec_fn=heard, **pipes)
     try:
         while process.poll() is None and not list(out.glob("cells/copy-*/rows.jsonl")):
             time.sleep(0.005)
