@@ -110,6 +110,19 @@ def test_figures_of_hundredfold_are_those_committed():
             assert curve.seeds == (0, 1, 2)
 
 
+def test_figures_of_positions_are_those_committed():
+    committed = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "results/policies/table.md").read_text().split("### Token")[0].splitlines()
+        if line.startswith("| copy") and "| RoPE " in line
+    ]
+    [shown] = re.findall(r"^## What positions do\n(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)
+    lines = [[cell.strip() for cell in line.split("|")] for line in re.findall(r"^\| ([A-Z].*) \|$", shown, re.MULTILINE)]
+    assert len(lines) == 1 + 4 * 2
+    for (policy, *figures), (_, _, positions, _, *cells) in zip(lines, committed, strict=True):
+        assert (policy, figures) == (positions, [cells[i] for i in (1, 2, 4, 5, 6)])
+
+
 def test_what_is_said_of_the_furthest_lengths():
     rows = read_rows(ROOT / "results/hundredfold_far/rows.jsonl")
     assert {row["length"]: row["count"] for row in rows} == {12: 512, 1200: 64, 2400: 16, 4800: 4, 12000: 2}
