@@ -5,9 +5,9 @@ Command:
 
 Cost: 22 minutes on 2 CPU cores that other work shared (one run).
 
-Expected (results/policies), on copy: RoPE trained with PoSE and tested on contiguous positions 0.96 at 12, 0.79 at 15, 0.59 at 18;
-all others at most 0.51 at 15. Drawn positions at test time stay below 0.75 at 12, but for RandomOffset with RoPE, which is RoPE
-alone.
+Expected (results/policies), on copy: RoPE trained with PoSE and tested on contiguous positions 0.96 at 12, 0.79 at 15, 0.59 at 18.
+All others reach at most 0.51 at 15. At 12, drawn positions at test time stay below 0.75, but for RandomOffset with RoPE, which is
+RoPE alone.
 
 Every policy that draws is also evaluated with contiguous positions (the variant "contiguous"), as PoSE's paper does. Learned has
 no row for real positions, so that pair is not there. Settings are the quickstart's, with three quarters of its steps; nothing was

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -421,9 +420,12 @@ def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
     command = [sys.executable, "-m", "experiments.compare", str(config), "--out", str(out)]
     long = [*command, "--encoders", "RoPE"]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # even if these tests run where interrupts are ignored
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # where interrupts are ignored, the process would inherit it
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(long, cwd=ROOT, env=environment, preexec_fn=heard, **pipes)
+    process = subprocess.Popen(long, cwd=ROOT, env=environment, **pipes)
+    signal.signal(signal.SIGINT, before)
     try:
         while process.poll() is None and not list(out.glob("cells/copy-*/rows.jsonl")):
             time.sleep(0.005)
