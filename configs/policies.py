@@ -5,7 +5,7 @@ Command:
 
 Cost: 22 minutes on 2 CPU cores that other work shared (one run).
 
-Expected (results/policies), on copy: RoPE trained with PoSE and tested on contiguous positions 0.96 at 12, 0.79 at 15, 0.59 at 18.
+Expected (results/policies), on copy: RoPE trained with PoSE and tested on contiguous ones 0.96 at 12, 0.79 at 15, 0.59 at 18.
 All others reach at most 0.51 at 15. At 12, drawn positions at test time stay below 0.75, but for RandomOffset with RoPE, which is
 RoPE alone.
 
