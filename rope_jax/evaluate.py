@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rope_jax.config import Cell, ModelConfig, Run, content_hash, label, options, to_json
+from rope_jax.config import Cell, ModelConfig, Run
 from rope_jax.devices import over_replicas, replica_sharding
 from rope_jax.encoders.base import Encoder, Params, Prepared
+from rope_jax.forms import content_hash, label, options, to_json
 from rope_jax.metrics import Counts, count
 from rope_jax.model import encoding_params, functional
 from rope_jax.policies import Policy

@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rope_jax.config import Cell, Experiment, content_hash, differences, to_json
+from rope_jax.config import Cell, Experiment
+from rope_jax.forms import content_hash, differences, to_json
 
 try:
     import fcntl

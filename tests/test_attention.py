@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import rope_jax as rj
 from examples import BIASES, CONTENT
 from rope_jax.attention import attend, attend_reference
-from rope_jax.config import ModelConfig, described
+from rope_jax.config import ModelConfig
 from rope_jax.encoders.base import Positions
+from rope_jax.forms import described
 from rope_jax.model import functional
 from rope_jax.tasks import Batch
 from rope_jax.train import loss

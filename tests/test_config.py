@@ -8,19 +8,8 @@ import pytest
 
 import rope_jax as rj
 from examples import ENCODERS, MAPS
-from rope_jax.config import (
-    Cell,
-    EvaluateConfig,
-    Experiment,
-    Method,
-    ModelConfig,
-    TrainConfig,
-    Variant,
-    content_hash,
-    differences,
-    options,
-    to_json,
-)
+from rope_jax.config import Cell, EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.forms import content_hash, differences, options, to_json
 from rope_jax.policies import Contiguous
 from rope_jax.tasks import Copy, Reverse
 

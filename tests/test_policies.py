@@ -11,8 +11,9 @@ import pytest
 import rope_jax as rj
 from examples import ENCODERS
 from rope_jax import policies
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant, described
+from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.evaluate import evaluate, fixed_batch
+from rope_jax.forms import described
 from rope_jax.model import functional
 from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
 from rope_jax.statistics import PRESUMED, curves

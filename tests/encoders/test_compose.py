@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
-from rope_jax.config import Method, ModelConfig, Variant, content_hash
+from rope_jax.config import Method, ModelConfig, Variant
+from rope_jax.forms import content_hash
 from rope_jax.model import encoding_params, functional
 
 DIMS = rj.Dims(width=8, num_heads=2, head_dim=4)

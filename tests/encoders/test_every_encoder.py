@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import rope_jax as rj
 from examples import ABSOLUTE, BIASES, CONTENT, ENCODERS, MAPS, RELATIVE, ROTATIONS
 from rope_jax.attention import attend
-from rope_jax.config import Method, ModelConfig, Variant, described
+from rope_jax.config import Method, ModelConfig, Variant
+from rope_jax.forms import described
 from rope_jax.model import encoding_params, functional
 from rope_jax.tasks import Copy
 from rope_jax.train import loss
