@@ -1,23 +1,23 @@
 """How scores become outputs: softmax(q k^T / sqrt(D) + bias) v, in blocks over the queries (Vaswani et al. 2017, eq. 1).
 
 A block's scores are [H, block, Tk], never [H, T, T], and the backward pass recomputes them, so memory grows with the length and
-not with its square. `attend` and `attend_reference` are the same function; the second takes all queries at once.
+not with its square. `attend` and `attend_reference` are the same function; the second is the formula, all queries at once.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rope_jax import sizes
 from rope_jax.encoders.base import Positions, leading
 
 BiasDoor = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
-
-BLOCK_SIZE = 128  # queries a block
 
 
 def attend_reference(
@@ -47,7 +47,7 @@ def attend(
     positions: Positions,
     *,
     bias: BiasDoor = lambda q, k, positions: None,
-    block_size: int = BLOCK_SIZE,
+    block_size: int | None = None,
 ) -> jax.Array:
     """Causal attention in blocks over the queries.
 
@@ -55,29 +55,90 @@ def attend(
       q: [..., Tq, H, D], already rotated.
       k, v: [..., Tk, H, D].
       positions: where queries and keys stand, and by their order which keys a query sees; handed to `bias` with what it says of
-        the queries cut to the block.
+        the queries and keys cut to the block.
       bias: an encoder's third door: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
-      block_size: queries a block.
+      block_size: queries a block; None leaves it to `sizes`.
 
     Returns:
       [..., Tq, H, D] in q's dtype; scores, bias and softmax are float32.
     """
     positions.require_fit(q, k)
     length = q.shape[-3]
+    if block_size is None:
+        block_size = sizes.query_block(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
     if length <= block_size:
-        return attend_reference(q, k, v, positions, bias=bias)
-    query_order, key_order = positions.orders
-    query_segment, key_segment = positions.segments or (None, None)
-    keys = replace(positions, key=positions.keys, key_order=key_order, key_segment=key_segment)
-    of_queries = {"query": positions.query, "query_order": query_order, "query_segment": query_segment}
+        return _attend(q, k, v, positions, bias)
+    filled = _filled_in(positions)
+    if any(given is not None for given in (positions.key, positions.query_order, positions.key_order)):
+        return _in_blocks(q, k, v, filled, bias, block_size)
+    # in the usual order no query sees a key behind it: each section of queries computes with the keys up to its end alone
+    edges = [0, *sizes.sections(length, block_size)]
+    outs = []
+    for begin, end in pairwise(edges):
+        at = _narrowed(_narrowed(filled, _OF_QUERIES, begin, end), _OF_KEYS, 0, end)
+        outs.append(_in_blocks(q[..., begin:end, :, :], k[..., :end, :, :], v[..., :end, :, :], at, bias, block_size))
+    return jnp.concatenate(outs, axis=-3)
+
+
+def _attend(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasDoor) -> jax.Array:
+    """As `attend_reference`; heads come before time, where both products want them, and the sum is divided by last."""
+    lead = jnp.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    added = bias(q, k, positions)
+    batch = tuple(range(len(lead) + 1))
+
+    def heads_first(x: jax.Array) -> jax.Array:
+        return jnp.swapaxes(jnp.broadcast_to(x, (*lead, *x.shape[-3:])), -2, -3)
+
+    def dot(a: jax.Array, b: jax.Array, along: int) -> jax.Array:
+        contracted = ((len(lead) + 2,), (len(lead) + along,))
+        return lax.dot_general(a, b, (contracted, (batch, batch)), preferred_element_type=jnp.float32)
+
+    scores = dot(heads_first(q), heads_first(k), 2) / math.sqrt(q.shape[-1])
+    if added is not None:
+        scores = scores + leading(added, scores.ndim)
+    # the least float, not -inf: a query that sees nothing (padding) then has an average, and finite gradients
+    visible = leading(jnp.expand_dims(positions.visible(), -3), scores.ndim)
+    scores = jnp.where(visible, scores, jnp.finfo(jnp.float32).min)
+    weights = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
+    out = dot(weights.astype(v.dtype), heads_first(v), 1) / jnp.sum(weights, axis=-1, keepdims=True)
+    return jnp.swapaxes(out, -2, -3).astype(q.dtype)
+
+
+def _in_blocks(q: jax.Array, k: jax.Array, v: jax.Array, at: Positions, bias: BiasDoor, block_size: int) -> jax.Array:
+    """`_attend`, one block of queries after the other; the backward pass computes each block anew."""
 
     @jax.checkpoint
     def block(args: tuple[jax.Array, dict[str, Any]]) -> jax.Array:
         q, own = args
-        return attend_reference(q, k, v, replace(keys, **own), bias=bias)
+        return _attend(q, k, v, replace(at, **own), bias)
 
-    cut = (_cut(q, -3, block_size), {name: _cut(x, -1, block_size) for name, x in of_queries.items() if x is not None})
-    return _join(lax.map(block, cut), -3, length)
+    own = {name: getattr(at, name) for name in _OF_QUERIES}
+    cut = (_cut(q, -3, block_size), {name: _cut(x, -1, block_size) for name, x in own.items() if x is not None})
+    return _join(lax.map(block, cut), -3, q.shape[-3])
+
+
+_OF_QUERIES = ("query", "query_order", "query_segment")
+_OF_KEYS = ("key", "key_order", "key_segment")
+
+
+def _filled_in(positions: Positions) -> Positions:
+    """The same positions with the defaults written out, so that queries and keys can be cut apart."""
+    query_order, key_order = positions.orders
+    query_segment, key_segment = positions.segments or (None, None)
+    return replace(
+        positions,
+        key=positions.keys,
+        query_order=query_order,
+        key_order=key_order,
+        query_segment=query_segment,
+        key_segment=key_segment,
+    )
+
+
+def _narrowed(positions: Positions, names: tuple[str, ...], begin: int, end: int) -> Positions:
+    """The positions with the arrays of these names cut to the tokens begin .. end - 1."""
+    arrays = {name: getattr(positions, name) for name in names}
+    return replace(positions, **{name: x[..., begin:end] for name, x in arrays.items() if x is not None})
 
 
 def _cut(x: jax.Array, axis: int, block_size: int) -> jax.Array:

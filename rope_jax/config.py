@@ -58,6 +58,11 @@ class ModelConfig(Checked):
             )
 
     @property
+    def hidden(self) -> int:
+        """Features of the MLP between its two maps."""
+        return self.mlp_factor * self.width
+
+    @property
     def dims(self) -> Dims:
         """As encoders want them."""
         return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads)

@@ -20,14 +20,24 @@ Init = Callable[[jax.Array], Params]
 Apply = Callable[..., jax.Array]
 
 
+class Linear(nnx.Linear):
+    """A linear map without a bias, in the compute dtype."""
+
+    def __init__(self, inputs: int, outputs: int, config: ModelConfig, *, rngs: nnx.Rngs, **options: Any):
+        super().__init__(inputs, outputs, use_bias=False, dtype=jnp.dtype(config.compute_dtype), rngs=rngs, **options)
+
+    def __call__(self, x: jax.Array) -> jax.Array:  # type: ignore[override]
+        # all tokens are the rows of one matrix: with more axes, XLA on a CPU transposes x in memory for the kernel's gradient
+        return super().__call__(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
+
+
 class Attention(nnx.Module):
     """Multi-head causal self-attention without biases in its projections."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        dtype = jnp.dtype(config.compute_dtype)
         self.num_heads = config.num_heads
-        self.project = nnx.Linear(config.width, 3 * config.width, use_bias=False, dtype=dtype, rngs=rngs)
-        self.out = nnx.Linear(config.width, config.width, use_bias=False, dtype=dtype, rngs=rngs)
+        self.project = Linear(config.width, 3 * config.width, config, rngs=rngs)
+        self.out = Linear(config.width, config.width, config, rngs=rngs)
 
     def __call__(self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables) -> jax.Array:
         heads = self.project(x).reshape(*x.shape[:-1], 3, self.num_heads, -1)
@@ -41,10 +51,8 @@ class Mlp(nnx.Module):
     """Two linear maps around a GELU."""
 
     def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        dtype = jnp.dtype(config.compute_dtype)
-        hidden = config.mlp_factor * config.width
-        self.up = nnx.Linear(config.width, hidden, use_bias=False, dtype=dtype, rngs=rngs)
-        self.down = nnx.Linear(hidden, config.width, use_bias=False, dtype=dtype, rngs=rngs)
+        self.up = Linear(config.width, config.hidden, config, rngs=rngs)
+        self.down = Linear(config.hidden, config.width, config, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.down(jax.nn.gelu(self.up(x)))
@@ -84,14 +92,7 @@ class Transformer(nnx.Module):
         self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = nnx.RMSNorm(config.width, rngs=rngs)
         # small, so that an untrained model gives every token about the same probability
-        self.head = nnx.Linear(
-            config.width,
-            vocabulary,
-            use_bias=False,
-            dtype=jnp.dtype(config.compute_dtype),
-            kernel_init=nnx.initializers.normal(0.02),
-            rngs=rngs,
-        )
+        self.head = Linear(config.width, vocabulary, config, kernel_init=nnx.initializers.normal(0.02), rngs=rngs)
 
     def __call__(self, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None) -> jax.Array:
         """Computes the logits.
