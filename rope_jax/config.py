@@ -81,6 +81,7 @@ class TrainConfig(Checked):
       learning_rate: the peak, reached after warmup_steps.
       warmup_steps: linear from zero; at most half of the steps are used for it.
       weight_decay: of matrices; vectors and scalars are not decayed.
+      dropout: of the embeddings and of what each sublayer adds, a probability; 0 is none. In training alone.
       clip_norm: the largest global norm of the gradient.
     """
 
@@ -92,6 +93,7 @@ class TrainConfig(Checked):
     learning_rate: float = 2e-3
     warmup_steps: int = 100
     weight_decay: float = 0.01
+    dropout: float = 0.0
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
@@ -102,6 +104,7 @@ class TrainConfig(Checked):
             _require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
         for name in ("warmup_steps", "weight_decay"):
             _require(0 <= getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be finite and not negative")
+        _require(0 <= self.dropout < 1, "train.dropout", self.dropout, "must be at least 0 and below 1; 0.1 is usual")
         if self.min_length > self.max_length:
             raise ValueError(
                 f"train.min_length {self.min_length} is above train.max_length {self.max_length}; swap them, or widen the range"

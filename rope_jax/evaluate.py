@@ -6,7 +6,7 @@ exactly if greedy decoding, which then reads those same tokens, gives the exact 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,98 +14,83 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rope_jax import sizes
 from rope_jax.config import Cell, ModelConfig, Run
 from rope_jax.devices import over_replicas, replica_sharding
-from rope_jax.encoders.base import Encoder, Params, Prepared
+from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
 from rope_jax.forms import content_hash, label, options, to_json
 from rope_jax.metrics import Counts, count
 from rope_jax.model import encoding_params, functional
 from rope_jax.policies import Policy
 from rope_jax.tasks.base import Batch, Task
 
-TOKENS_A_PASS = 16_384  # bounds the memory of one forward pass
 _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
+_MOST_BUCKETS = 4  # each compiles the model anew
 
 
 def buckets(lengths: tuple[int, ...]) -> dict[int, int]:
-    """What each length is padded to: the longest; then the longest of those at most half as long; and so on."""
+    """What each length is padded to: the longest; then the longest of those at most half as long; and so on, 4 at most."""
     padded: dict[int, int] = {}
-    edge = 0
     for length in sorted(lengths, reverse=True):
-        if not edge or 2 * length <= edge:
-            edge = length
-        padded[length] = edge
+        edges = set(padded.values())
+        edge = min(edges, default=0)
+        fits = edge and (2 * length > edge or len(edges) == _MOST_BUCKETS)
+        padded[length] = edge if fits else length
     return padded
 
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
-def _sample(key: jax.Array, length: jax.Array, *, task: Task, examples: int, max_length: int) -> Batch:
+def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_length: int) -> Batch:
+    """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
+    drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
+    key = jax.random.fold_in(jax.random.key(int(content_hash(drawn)[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
 
 
-def fixed_batch(task: Task, length: int, *, examples: int, max_length: int) -> Batch:
-    """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
-    drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
-    key = jax.random.key(int(content_hash(drawn)[:8], 16) >> 1)
-    return _sample(jax.random.fold_in(key, length), length, task=task, examples=examples, max_length=max_length)
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What a compiled program is made for: everything but the length, the variant's scaling and the parameters.
 
-
-def _passes(batch: Batch) -> tuple[Batch, jax.Array]:
-    """[N, ...] as [passes, rows, ...], few enough rows a pass; the last is filled up with examples that ask for nothing.
-
-    Beside the examples comes the number of each, int32 [passes, rows].
-    """
-    examples, length = batch.tokens.shape
-    rows = min(examples, max(1, TOKENS_A_PASS // length))
-    passes = -(-examples // rows)
-    rows = -(-examples // passes)
-
-    def cut(x: jax.Array) -> jax.Array:
-        filled = jnp.pad(x, [(0, passes * rows - examples)] + [(0, 0)] * (x.ndim - 1))
-        return filled.reshape(passes, rows, *x.shape[1:])
-
-    return jax.tree.map(cut, (batch, jnp.arange(examples)))
-
-
-@partial(jax.jit, static_argnames=("model", "vocabulary", "encoder", "policy", "replicas"))
-def count_replicas(
-    own: tuple[Params, Prepared],
-    batch: Batch,
-    *,
-    model: ModelConfig,
-    vocabulary: int,
-    encoder: Encoder,
-    policy: Policy,
-    replicas: int,
-) -> Counts:
-    """Counts of every replica on one batch of a single length.
-
-    Args:
-      own: parameters and what the variant's encoder prepared, with a leading replica axis.
-      batch: of one length, the same for all replicas.
-      model, vocabulary, encoder: what was trained.
+    Attributes:
+      task, examples, max_length: make the test examples, and how far they are padded.
+      model, encoder: what was trained.
       policy: gives the positions.
       replicas: how many.
-
-    Returns:
-      Counts with fields int32 [S].
     """
-    _, apply = functional(model, vocabulary, encoder)
 
-    def run(own: tuple[Params, Prepared], passes: tuple[Batch, jax.Array]) -> Counts:
+    task: Task
+    examples: int
+    max_length: int
+    model: ModelConfig
+    encoder: Encoder
+    policy: Policy
+    replicas: int
+
+
+@partial(jax.jit, static_argnames=("program",))
+def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Counts:
+    """Counts of every replica, int32 [S], on the test examples of one length; `own` has a leading replica axis."""
+    task, model = program.task, program.model
+    _, apply = functional(model, task.vocabulary, program.encoder)
+
+    def run(own: tuple[Params, Prepared], length: jax.Array) -> Counts:
         params, prepared = own
+        batch = fixed_batch(task, length, examples=program.examples, max_length=program.max_length)
+        input_length = task.input_length(length)
+        key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), input_length)
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(program.examples))
+        rows = sizes.rows(task.input_length(program.max_length), hidden=model.hidden, num_heads=model.num_heads)
+        passes, real = sizes.cut((batch, keys), rows)
 
-        def one_pass(pass_: tuple[Batch, jax.Array]) -> Counts:
-            part, numbers = pass_
-            length = part.lengths[0]
-            key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), length)
-            keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, numbers)
-            positions = replace(policy.positions(keys, part), length=length)
+        def one_pass(pass_: tuple[tuple[Batch, jax.Array], jax.Array]) -> Counts:
+            (part, keys), real = pass_
+            part = part._replace(loss_mask=part.loss_mask & real[:, None])
+            positions = replace(program.policy.positions(keys, part), length=input_length)
             return count(apply(params, part.tokens, positions, prepared), part)
 
-        return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, passes))
+        return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
 
-    return over_replicas(run, replicas)(own, _passes(batch))
+    return over_replicas(run, program.replicas)(own, length)
 
 
 def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[list[dict[str, Any]]]:
@@ -121,21 +106,18 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
     """
     replicas = len(cell.seeds)
     padded = buckets(cell.evaluate.lengths)
-    batches = {
-        length: fixed_batch(cell.task, length, examples=examples, max_length=padded[length])
-        for length, examples in cell.evaluate.examples_by_length.items()
-    }
     for variant in cell.method.all_variants:
-        for length in cell.evaluate.lengths:
-            counts = count_replicas(
-                (params, _prepare(cell, variant, params, length)),
-                batches[length],
+        for length, examples in cell.evaluate.examples_by_length.items():
+            program = Program(
+                task=cell.task,
+                examples=examples,
+                max_length=padded[length],
                 model=cell.model,
-                vocabulary=cell.task.vocabulary,
                 encoder=cell.method.encoder,
                 policy=variant.policy,
                 replicas=replicas,
             )
+            counts = count_replicas((params, _prepare(cell, variant.encoder, params, length)), np.int32(length), program=program)
             by_seed = [Counts(*found) for found in np.stack(jax.device_get(counts), axis=1).tolist()]
             yield [
                 _row(cell, variant, seed, length, found, int(diverged))
@@ -143,12 +125,22 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             ]
 
 
-def _prepare(cell: Cell, variant: Run, params: Params, length: int) -> Prepared:
-    """What the variant's encoder prepares for examples of `length` symbols, of every replica."""
-    input_length = cell.task.input_length(length)
-    prepare = partial(variant.encoder.prepare, length=input_length, dims=cell.model.dims)
-    prepared = jax.vmap(prepare, axis_size=len(cell.seeds))(encoding_params(params))
-    return jax.device_put(prepared, replica_sharding(len(cell.seeds)))
+def _prepare(cell: Cell, encoder: Encoder, params: Params, length: int) -> Prepared:
+    """What a variant's encoder prepares for examples of `length` symbols, of every replica.
+
+    Where nothing is learned that is done on the host, in the full precision that encoders have there, and compiles nothing.
+    """
+    replicas, learned, input_length = len(cell.seeds), encoding_params(params), cell.task.input_length(length)
+    if jax.tree.leaves(learned):
+        return _prepare_learned(learned, np.int32(input_length), encoder=encoder, dims=cell.model.dims)
+    prepared = jax.device_get(encoder.prepare(learned, input_length, cell.model.dims))
+    stacked = jax.tree.map(lambda x: np.broadcast_to(x, (replicas, *np.shape(x))), prepared)
+    return jax.device_put(stacked, replica_sharding(replicas))
+
+
+@partial(jax.jit, static_argnames=("encoder", "dims"))
+def _prepare_learned(learned: Params, length: jax.Array, *, encoder: Encoder, dims: Dims) -> Prepared:
+    return jax.vmap(lambda params: encoder.prepare(params, length, dims))(learned)
 
 
 def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Flax NNX in its functional subset: `functional` splits the module once into (ini
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -14,10 +14,12 @@ from flax import nnx
 
 from rope_jax.attention import attend
 from rope_jax.config import ModelConfig
+from rope_jax.dropout import Dropout
 from rope_jax.encoders.base import Encoder, Params, Positions, Prepared, Tables
 
 Init = Callable[[jax.Array], Params]
 Apply = Callable[..., jax.Array]
+Drop = Callable[[jax.Array], jax.Array]
 
 
 class Linear(nnx.Linear):
@@ -67,9 +69,11 @@ class Block(nnx.Module):
         self.mlp_norm = nnx.RMSNorm(config.width, rngs=rngs)
         self.mlp = Mlp(config, rngs=rngs)
 
-    def __call__(self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables) -> jax.Array:
-        x = x + self.attention(self.attention_norm(x), positions, encoder, tables).astype(x.dtype)
-        return x + self.mlp(self.mlp_norm(x)).astype(x.dtype)
+    def __call__(
+        self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables, drop: tuple[Drop, Drop]
+    ) -> jax.Array:
+        x = x + drop[0](self.attention(self.attention_norm(x), positions, encoder, tables).astype(x.dtype))
+        return x + drop[1](self.mlp(self.mlp_norm(x)).astype(x.dtype))
 
 
 class Transformer(nnx.Module):
@@ -94,13 +98,16 @@ class Transformer(nnx.Module):
         # small, so that an untrained model gives every token about the same probability
         self.head = Linear(config.width, vocabulary, config, kernel_init=nnx.initializers.normal(0.02), rngs=rngs)
 
-    def __call__(self, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None) -> jax.Array:
+    def __call__(
+        self, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None, dropout: Dropout | None = None
+    ) -> jax.Array:
         """Computes the logits.
 
         Args:
           tokens: int [..., T].
           positions: of those tokens.
           prepared: from `encoder.prepare`, in place of what the model's own encoder would prepare; a variant's, in evaluation.
+          dropout: in training, of the embeddings and of what each sublayer adds; None for none.
 
         Returns:
           float32 [..., T, vocabulary].
@@ -110,11 +117,17 @@ class Transformer(nnx.Module):
             prepared = self.encoder.prepare(params, positions.length, self.config.dims)
         tables = self.encoder.tables(prepared, positions)
         x = jnp.take(self.embedding[...], tokens, axis=0) * math.sqrt(self.config.width)
+
+        def drop(place: int) -> Drop:
+            return (lambda x: x) if dropout is None else partial(dropout, place=place)
+
         for layer, block in enumerate(self.blocks):
             encoder, own = self.encoder.at_layer(layer, tables)
             if layer < self.encoder.period:
                 x = encoder.embed(own, x, positions)
-            x = block(x, positions, encoder, own)
+            if layer == 0:
+                x = drop(0)(x)
+            x = block(x, positions, encoder, own, (drop(2 * layer + 1), drop(2 * layer + 2)))
         return self.head(self.norm(x)).astype(jnp.float32)
 
 
@@ -124,7 +137,7 @@ def functional(config: ModelConfig, vocabulary: int, encoder: Encoder) -> tuple[
 
     Returns:
       init(key) -> params, a nested dict of arrays (`encoding_params` finds the encoder's in it); and
-      apply(params, tokens, positions, prepared=None) -> logits, as in `Transformer.__call__`.
+      apply(params, tokens, positions, prepared=None, dropout=None) -> logits, as in `Transformer.__call__`.
     """
 
     def build(key: Any) -> Transformer:
@@ -137,9 +150,15 @@ def functional(config: ModelConfig, vocabulary: int, encoder: Encoder) -> tuple[
     def init(key: jax.Array) -> Params:
         return nnx.to_pure_dict(nnx.split(build(key), nnx.Param)[1])
 
-    def apply(params: Params, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None) -> jax.Array:
+    def apply(
+        params: Params,
+        tokens: jax.Array,
+        positions: Positions,
+        prepared: Prepared | None = None,
+        dropout: Dropout | None = None,
+    ) -> jax.Array:
         with jax.default_matmul_precision(precision):
-            return nnx.merge(graph, params)(tokens, positions, prepared)
+            return nnx.merge(graph, params)(tokens, positions, prepared, dropout)
 
     return init, apply
 

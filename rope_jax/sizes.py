@@ -13,6 +13,7 @@ CACHE_BYTES = 2**20  # of one core: the second level of most servers
 ACCELERATOR_BYTES = 2**26  # for each replica
 WHOLE = 128  # so many queries are one block
 QUERY_BLOCK = 64  # of more, on a CPU
+BUCKETS = 4  # each compiles the model anew
 SECTIONS = 4  # 4 compute 5/8 of all scores where 1/2 is seen, and compile 4 programs
 
 
@@ -31,6 +32,18 @@ def rows(length: int, *, hidden: int, num_heads: int) -> int:
     """
     widest = 4 * length * max(hidden, num_heads * min(length, WHOLE))
     return max(1, (CACHE_BYTES if on_cpu() else ACCELERATOR_BYTES) // widest)
+
+
+def edges(shortest: int, longest: int) -> tuple[int, ...]:
+    """The lengths that examples of `shortest` to `longest` symbols are padded to: BUCKETS equal steps, or fewer of 3 symbols."""
+    span = longest - shortest + 1
+    count = max(1, min(BUCKETS, span // 3))
+    return tuple(shortest - 1 + -(-span * part // count) for part in range(1, count + 1))
+
+
+def rows_a_bucket(examples: int, buckets: int) -> int:
+    """How many examples a piece has where examples of all lengths are sorted, so that the pieces fall into the buckets."""
+    return -(-examples // (2 * buckets)) if on_cpu() else examples
 
 
 def query_block(length: int, keys: int, heads: int) -> int:

@@ -47,6 +47,25 @@ def toy_experiment() -> Experiment:
     )
 
 
+@pytest.fixture(scope="session")
+def _names_of_programs() -> list[str]:
+    names: list[str] = []
+
+    def note(event: str, seconds: float, **about: object) -> None:
+        if event == "/jax/core/compile/backend_compile_duration":
+            names.append(str(about["fun_name"]))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    return names
+
+
+@pytest.fixture
+def compiled(_names_of_programs: list[str]) -> list[str]:
+    """The names of the programs compiled since the test cleared it."""
+    _names_of_programs.clear()
+    return _names_of_programs
+
+
 @pytest.fixture
 def toy() -> Experiment:
     return toy_experiment()

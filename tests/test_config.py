@@ -20,6 +20,7 @@ OTHER = {
     "mlp_factor": 3,
     "compute_dtype": "bfloat16",
     "length_draw": "batch",
+    "dropout": 0.1,
     "lengths": (2, 3),
     "seeds": (4,),
     "name": "another",

@@ -20,8 +20,9 @@ from rope_jax.train import fit
 def test_lengths_share_a_few_buckets():
     assert buckets((6, 12, 13, 14, 15, 18, 24, 48)) == {48: 48, 24: 24, 18: 24, 15: 24, 14: 24, 13: 24, 12: 12, 6: 6}
     curve = buckets(tuple(range(1, 101)))
-    assert set(curve.values()) == {100, 50, 25, 12, 6, 3, 1}
-    assert all(length <= padded < 2 * length + 2 for length, padded in curve.items())
+    assert set(curve.values()) == {100, 50, 25, 12}
+    assert all(length <= padded < 2 * length + 2 for length, padded in curve.items() if length > 6)
+    assert all(curve[length] == 12 for length in range(1, 13))
 
 
 @pytest.mark.parametrize("task", [Copy(alphabet=7), Reverse(alphabet=7, unique=True)], ids=repr)
@@ -79,7 +80,7 @@ def test_passes_do_not_change_the_counts(toy_cell, monkeypatch):
         return [row for rows in evaluate(toy_cell, state.params, np.asarray(state.diverged_at)) for row in rows]
 
     whole = rows()
-    monkeypatch.setattr("rope_jax.evaluate.TOKENS_A_PASS", 40)  # 16 examples in passes of 3, the last filled up
+    monkeypatch.setattr("rope_jax.sizes.rows", lambda length, **_: 3)  # 16 examples in passes of 3, the last filled up
     assert rows() == whole
     jax.clear_caches()
 
@@ -115,6 +116,25 @@ def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):
     wide = replace(toy_cell, evaluate=EvaluateConfig(lengths=(4, 5, 6, 7), examples=8))
     list(evaluate(wide, state.params, np.asarray(state.diverged_at)))
     assert count_replicas._cache_size() == before + 1
+
+
+@pytest.mark.parametrize(
+    "encoder", [rj.RoPE(), rj.Learned(max_length=90), rj.Compose(rj.XPos(), rj.Fire()), rj.RoPE(learn_base=True)], ids=repr
+)
+def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder):
+    cell = replace(
+        toy_cell,
+        method=Method(encoder=encoder),
+        evaluate=EvaluateConfig(lengths=tuple(range(1, 41)), examples=2),
+        train=replace(toy_cell.train, steps=1),
+    )
+    state = list(fit(cell))[-1].state
+    params, diverged_at = state.params, np.asarray(state.diverged_at)
+    jax.clear_caches()
+    compiled.clear()
+    assert len(list(evaluate(cell, params, diverged_at))) == 40
+    assert compiled.count("jit(count_replicas)") == 4
+    assert len(compiled) <= 6, compiled
 
 
 def greedy(apply, params, x, positions_of, prepared, limit):

@@ -19,7 +19,7 @@ from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Rando
 from rope_jax.statistics import PRESUMED, curves
 from rope_jax.tables import markdown
 from rope_jax.tasks import EOS, SEP, Copy, Reverse
-from rope_jax.train import draw_lengths, fit, init_replicas, init_state, loss, train_step
+from rope_jax.train import draw_lengths, fit, init_replicas, init_state, loss, plan, train_step
 
 TASK = Copy(alphabet=4, end_marker=True)
 LENGTHS = jnp.array([3, 1, 5])
@@ -251,14 +251,15 @@ def test_what_a_policy_presumes():
 def test_a_training_step_draws_positions_from_its_seed_and_step():
     """Its loss is that of its batch at positions drawn here, by the key of the seed, the purpose and the step."""
     drawn = cell(rj.RoPE(), Randomized(max_position=400))
-    run = jax.jit(train_step, static_argnames="cell")
+    run = jax.jit(train_step, static_argnames=("cell", "plan"))
     state = init_state(jnp.uint32(0), drawn)
     _, apply = functional(drawn.model, drawn.task.vocabulary, drawn.method.encoder)
     value_of = jax.jit(functools.partial(loss, apply=apply))
     seen = set()
     for seed in (0, 5):
         for step in (0, 1):
-            value = float(run(replace(state, step=jnp.int32(step)), jnp.uint32(seed), cell=drawn)[1])
+            at = replace(state, step=jnp.int32(step))
+            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=plan(drawn))[1])
             data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step) for purpose in (1, 2))
             batch = drawn.task.sample(data, draw_lengths(jnp.int32(step), drawn.train), max_length=5)
             positions = drawn.method.policy.positions(jax.random.split(place, 3), batch)
@@ -345,7 +346,7 @@ def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, mon
     made, _, rows = trained
     whole = rows()
     jax.clear_caches()
-    monkeypatch.setattr("rope_jax.evaluate.TOKENS_A_PASS", 40)
+    monkeypatch.setattr("rope_jax.sizes.rows", lambda length, **_: max(1, 40 // length))
     assert rows() == whole
     jax.clear_caches()
     wider = rows(replace(made, evaluate=EvaluateConfig(lengths=(5, 4, 6), examples=16)))

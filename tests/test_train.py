@@ -1,5 +1,6 @@
 """Training: replicas equal single seeds, a resumed run equals an uninterrupted one, a seed that diverges disturbs no other."""
 
+import functools
 from dataclasses import replace
 
 import chex
@@ -14,9 +15,23 @@ from rope_jax import checkpoint
 from rope_jax.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
 from rope_jax.devices import over_replicas, replica_mesh
 from rope_jax.evaluate import evaluate
+from rope_jax.forms import described
+from rope_jax.model import functional
+from rope_jax.policies import Randomized
 from rope_jax.runs import DamagedError
-from rope_jax.tasks import Copy
-from rope_jax.train import chunk_size, draw_lengths, fit, init_state, optimizer, train_chunk, train_step
+from rope_jax.tasks import Batch, Copy
+from rope_jax.train import (
+    Plan,
+    chunk_size,
+    draw_lengths,
+    fit,
+    init_state,
+    loss_and_gradient,
+    optimizer,
+    plan,
+    train_chunk,
+    train_step,
+)
 
 
 def last(iterator):
@@ -41,7 +56,7 @@ def test_all_seeds_in_one_program_equal_each_seed_alone(toy_cell):
 def test_a_chunk_equals_a_loop_of_steps(toy_cell):
     state = init_state(jnp.uint32(1), toy_cell)
     for _ in range(toy_cell.train.steps):
-        state, _ = train_step(state, jnp.uint32(1), toy_cell)
+        state, _ = train_step(state, jnp.uint32(1), state.step, toy_cell, plan(toy_cell))
     chunked = last(fit(toy_cell)).state
     chex.assert_trees_all_close(state.params, jax.tree.map(lambda x: x[1], chunked.params), rtol=1e-4, atol=1e-5)
 
@@ -85,6 +100,97 @@ def test_lengths_are_uniform_and_the_same_for_all_seeds():
     assert set(batch[:, 0].tolist()) == {3, 4, 5, 6}
 
 
+PIECES = [Plan(rows=11, edges=(6,)), Plan(rows=4, edges=(2, 4, 6)), Plan(rows=1, edges=(3, 6)), Plan(rows=7, edges=(1, 5, 6))]
+
+
+@pytest.mark.parametrize("draw", ["example", "batch"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        Method(encoder=rj.RoPE(scaling=rj.DynamicNTK(original_length=6))),
+        Method(encoder=rj.Compose(rj.Sinusoidal(), rj.Fire())),
+        Method(encoder=rj.RoPE(), policy=Randomized(max_position=50)),
+    ],
+    ids=lambda method: described(method),
+)
+def test_pieces_and_buckets_leave_the_loss_and_its_gradient(method, draw):
+    """Against one example at a time, unpadded."""
+    train = TrainConfig(batch_size=11, max_length=6, length_draw=draw, steps=9)
+    cell = Cell(
+        task=Copy(alphabet=5),
+        method=method,
+        model=ModelConfig(num_layers=2, width=16, num_heads=2),
+        train=train,
+        evaluate=EvaluateConfig(lengths=(2,)),
+        seeds=(3,),
+    )
+    seed, step = jnp.uint32(3), jnp.int32(7)
+    params = init_state(seed, cell).params
+    _, apply = functional(cell.model, cell.task.vocabulary, method.encoder)
+    lengths = draw_lengths(step, train)
+    data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(3), purpose), step) for purpose in (1, 2))
+    batch = cell.task.sample(data, lengths, max_length=6)
+    keys = jax.random.split(place, 11)
+
+    def naive(params):
+        total = 0.0
+        for i, n in enumerate(lengths.tolist()):
+            one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
+            one = Batch(*(x[:, : 2 * n + 2] for x in one[:3]), one.lengths)
+            logits = apply(params, one.tokens, method.policy.positions(keys[i : i + 1], one))
+            picked = jnp.take_along_axis(jax.nn.log_softmax(logits), one.targets[..., None], axis=-1)[..., 0]
+            total -= jnp.sum(picked * one.loss_mask)
+        return total / jnp.sum(lengths + 1)
+
+    value, gradient = jax.jit(jax.value_and_grad(naive))(params)
+    for cut in (plan(cell), *PIECES):
+        got = jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=cut))(params, seed, step)
+        assert float(got[0]) == pytest.approx(float(value), rel=1e-5)
+        chex.assert_trees_all_close(got[1], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_pieces_leave_what_dropout_drops(toy_cell):
+    cell = with_train(toy_cell, dropout=0.3, batch_size=11, max_length=6)
+    params = init_state(jnp.uint32(1), cell).params
+    found = [
+        jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=cut))(params, jnp.uint32(1), jnp.int32(2)) for cut in PIECES
+    ]
+    for other in found[1:]:
+        chex.assert_trees_all_close(other, found[0], rtol=1e-4, atol=1e-6)
+    whole = with_train(cell, dropout=0.0)
+    without = jax.jit(functools.partial(loss_and_gradient, cell=whole, plan=PIECES[0]))(params, jnp.uint32(1), jnp.int32(2))
+    assert abs(float(without[0] - found[0][0])) > 1e-3
+    later = jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=PIECES[0]))(params, jnp.uint32(2), jnp.int32(2))
+    assert abs(float(later[0] - found[0][0])) > 1e-3
+
+
+def test_one_bucket_alone_is_computed_for_vmapped_replicas_too(toy_cell):
+    """A branch, and not a choice among the results of all branches, as the lengths are those of the step."""
+    cell = with_train(toy_cell, batch_size=4, max_length=6)
+    states = jax.vmap(lambda seed: init_state(seed, cell))(jnp.arange(2, dtype=jnp.uint32))
+    cut = Plan(rows=2, edges=(2, 4, 6))
+    step = jax.vmap(functools.partial(loss_and_gradient, cell=cell, plan=cut), in_axes=(0, 0, None))
+    jaxpr = jax.make_jaxpr(step)(states.params, jnp.arange(2, dtype=jnp.uint32), jnp.int32(0))
+    assert [len(eqn.params["branches"]) for eqn in equations(jaxpr.jaxpr) if eqn.primitive.name == "cond"] == [3]
+
+
+def equations(jaxpr):
+    """All of a program, those of its loops and branches too."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "jaxpr") or hasattr(x, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)
+
+
+def test_a_cell_is_trained_by_one_program(toy_cell, compiled):
+    jax.clear_caches()
+    compiled.clear()
+    list(fit(with_train(toy_cell, steps=200, max_length=9)))
+    assert compiled == ["jit(init_replicas)", "jit(train_chunk)"]
+
+
 def test_seeds_have_different_weights(toy_cell):
     one, other = (init_state(jnp.uint32(seed), toy_cell).params for seed in (0, 1))
     # draws of a normal distribution: independent ones have no correlation
@@ -96,7 +202,7 @@ def test_seeds_have_different_weights(toy_cell):
 def test_seeds_and_steps_have_different_examples(toy_cell):
     """From equal weights, a loss is a function of the examples alone."""
     state = init_state(jnp.uint32(0), toy_cell)
-    step = jax.jit(lambda state, seed: train_step(state, seed, toy_cell)[1])
+    step = jax.jit(lambda state, seed: train_step(state, seed, state.step, toy_cell, plan(toy_cell))[1])
     losses = {float(step(replace(state, step=jnp.int32(at)), jnp.uint32(seed))) for seed in (0, 1) for at in (0, 5)}
     assert len(losses) == 4
     assert float(step(state, jnp.uint32(0))) in losses
@@ -171,9 +277,10 @@ def test_replicas_spread_over_the_devices():
 def test_a_chunk_never_calls_back_to_the_host(toy_cell):
     state = next(iter(fit(toy_cell))).state
     seeds = jax.device_put(np.array([0, 1], np.uint32), state.step.sharding)
-    assert "callback" not in train_chunk.lower(state, seeds, cell=toy_cell, steps=2).as_text()
+    chunk = functools.partial(train_chunk, cell=toy_cell, steps=2, plan=plan(toy_cell))
+    assert "callback" not in jax.jit(chunk).lower(state, seeds).as_text()
     with jax.transfer_guard("disallow"):  # nor is it handed arrays from there
-        train_chunk(state, seeds, cell=toy_cell, steps=2)
+        chunk(state, seeds)
 
 
 @pytest.mark.slow

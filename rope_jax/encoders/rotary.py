@@ -94,9 +94,9 @@ def mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any) 
         inv_freq, attention_scale = scaling.apply(inv_freq, base=base, length=length, xp=xp)
     high = xp.asarray(inv_freq, np.float32)
     low = xp.asarray(inv_freq - high, np.float32) if host else jnp.zeros_like(high)
-    scale = jnp.asarray(attention_scale, jnp.float32)
-    scale = jnp.broadcast_to(scale[..., 0] if scale.ndim else scale, high.shape[:-1])
-    return Frequencies(jnp.asarray(high), scale, jnp.asarray(low))
+    scale = xp.asarray(attention_scale, np.float32)
+    scale = xp.broadcast_to(scale[..., 0] if scale.ndim else scale, high.shape[:-1])
+    return Frequencies(jnp.asarray(high), jnp.asarray(scale), jnp.asarray(low))
 
 
 def rotary_tables(
