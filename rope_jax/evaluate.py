@@ -86,7 +86,7 @@ def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: 
             (part, keys), real = pass_
             part = part._replace(loss_mask=part.loss_mask & real[:, None])
             positions = replace(program.policy.positions(keys, part), length=input_length)
-            return count(apply(params, part.tokens, positions, prepared), part)
+            return count(apply(params, part.tokens, positions, prepared, scan_layers=True), part)
 
         return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
 

@@ -99,7 +99,13 @@ class Transformer(nnx.Module):
         self.head = Linear(config.width, vocabulary, config, kernel_init=nnx.initializers.normal(0.02), rngs=rngs)
 
     def __call__(
-        self, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None, dropout: Dropout | None = None
+        self,
+        tokens: jax.Array,
+        positions: Positions,
+        prepared: Prepared | None = None,
+        *,
+        dropout: Dropout | None = None,
+        scan_layers: bool = False,
     ) -> jax.Array:
         """Computes the logits.
 
@@ -108,6 +114,8 @@ class Transformer(nnx.Module):
           positions: of those tokens.
           prepared: from `encoder.prepare`, in place of what the model's own encoder would prepare; a variant's, in evaluation.
           dropout: in training, of the embeddings and of what each sublayer adds; None for none.
+          scan_layers: whether equal layers are one loop, without dropout. On a CPU that compiles and runs sooner where no
+            gradient is taken, and is slower where one is.
 
         Returns:
           float32 [..., T, vocabulary].
@@ -121,14 +129,39 @@ class Transformer(nnx.Module):
         def drop(place: int) -> Drop:
             return (lambda x: x) if dropout is None else partial(dropout, place=place)
 
-        for layer, block in enumerate(self.blocks):
+        def embed(layer: int, x: jax.Array) -> jax.Array:
             encoder, own = self.encoder.at_layer(layer, tables)
-            if layer < self.encoder.period:
-                x = encoder.embed(own, x, positions)
-            if layer == 0:
-                x = drop(0)(x)
-            x = block(x, positions, encoder, own, (drop(2 * layer + 1), drop(2 * layer + 2)))
+            return encoder.embed(own, x, positions)
+
+        def run(layer: int, block: Block, x: jax.Array) -> jax.Array:
+            encoder, own = self.encoder.at_layer(layer, tables)
+            return block(x, positions, encoder, own, (drop(2 * layer + 1), drop(2 * layer + 2)))
+
+        period = self.encoder.period
+        first = 0 if period == 1 else period  # where layers differ, later ones of the first period add to their input, too
+        looped = list(self.blocks[first:]) if scan_layers and dropout is None else []
+        x = drop(0)(embed(0, x))
+        for layer, block in enumerate(self.blocks[: len(self.blocks) - len(looped)]):
+            if 0 < layer < period:
+                x = embed(layer, x)
+            x = run(layer, block, x)
+        if looped:
+            x = _scanned(looped, period, run, x)
         return self.head(self.norm(x)).astype(jnp.float32)
+
+
+def _scanned(blocks: list[Block], period: int, run: Callable[[int, Block, jax.Array], jax.Array], x: jax.Array) -> jax.Array:
+    """The blocks one after the other as a loop, `period` of them a turn."""
+    graph = nnx.graphdef(blocks[0])
+    params = [nnx.to_pure_dict(nnx.state(block)) for block in blocks]
+    stacked = jax.tree.map(lambda *each: jnp.stack(each).reshape(-1, period, *each[0].shape), *params)
+
+    def turn(x: jax.Array, params: Params) -> tuple[jax.Array, None]:
+        for layer in range(period):
+            x = run(layer, nnx.merge(graph, jax.tree.map(lambda each, layer=layer: each[layer], params)), x)
+        return x, None
+
+    return jax.lax.scan(turn, x, stacked)[0]
 
 
 @cache
@@ -137,7 +170,7 @@ def functional(config: ModelConfig, vocabulary: int, encoder: Encoder) -> tuple[
 
     Returns:
       init(key) -> params, a nested dict of arrays (`encoding_params` finds the encoder's in it); and
-      apply(params, tokens, positions, prepared=None, dropout=None) -> logits, as in `Transformer.__call__`.
+      apply(params, tokens, positions, prepared=None, *, dropout=None, scan_layers=False) -> logits, as in `Transformer.__call__`.
     """
 
     def build(key: Any) -> Transformer:
@@ -151,14 +184,10 @@ def functional(config: ModelConfig, vocabulary: int, encoder: Encoder) -> tuple[
         return nnx.to_pure_dict(nnx.split(build(key), nnx.Param)[1])
 
     def apply(
-        params: Params,
-        tokens: jax.Array,
-        positions: Positions,
-        prepared: Prepared | None = None,
-        dropout: Dropout | None = None,
+        params: Params, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None, **options: Any
     ) -> jax.Array:
         with jax.default_matmul_precision(precision):
-            return nnx.merge(graph, params)(tokens, positions, prepared, dropout)
+            return nnx.merge(graph, params)(tokens, positions, prepared, **options)
 
     return init, apply
 

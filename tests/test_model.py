@@ -1,6 +1,6 @@
 """The Transformer: causal, blind to padding, open to all three doors, at log(vocabulary) before training."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import chex
 import jax
@@ -70,6 +70,25 @@ def test_an_untrained_model_gives_log_vocabulary(encoder):
     positions = Positions(query=jnp.arange(batch.tokens.shape[1]), length=batch.lengths)
     value = loss(init(jax.random.key(0)), batch, positions, apply=apply)
     assert abs(float(value) - np.log(task.vocabulary)) < 0.1
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [rj.Compose(rj.Sinusoidal(), rj.Fire()), rj.Layers(rj.Sinusoidal(), rj.Compose(rj.Learned(max_length=9), rj.RoPE()))],
+    ids=repr,
+)
+@pytest.mark.parametrize("num_layers", [2, 6])
+def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
+    init, apply = functional(replace(CONFIG, num_layers=num_layers), 10, encoder)
+    params = init(jax.random.key(0))
+    tokens, positions = jax.random.randint(jax.random.key(1), (2, 8), 0, 10), Positions(query=jnp.arange(8))
+    looped = jax.make_jaxpr(lambda: apply(params, tokens, positions, scan_layers=True))()
+    straight = apply(params, tokens, positions)
+    np.testing.assert_allclose(apply(params, tokens, positions, scan_layers=True), straight, rtol=1e-4, atol=1e-5)
+    loops = [eqn for eqn in looped.eqns if eqn.primitive.name == "scan"]
+    assert [eqn.params["length"] for eqn in loops] == (
+        [num_layers // encoder.period - (encoder.period > 1)] if num_layers > encoder.period else []
+    )
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
