@@ -5,7 +5,8 @@ a few buckets, so that all lengths in one share it too. Teacher forcing is enoug
 exactly if greedy decoding, which then reads those same tokens, gives the exact answer.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -28,15 +29,33 @@ _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length a
 _MOST_BUCKETS = 4  # each compiles the model anew
 
 
-def buckets(lengths: tuple[int, ...]) -> dict[int, int]:
-    """What each length is padded to: the longest; then the longest of those at most half as long; and so on, 4 at most."""
-    padded: dict[int, int] = {}
-    for length in sorted(lengths, reverse=True):
-        edges = set(padded.values())
-        edge = min(edges, default=0)
-        fits = edge and (2 * length > edge or len(edges) == _MOST_BUCKETS)
-        padded[length] = edge if fits else length
-    return padded
+def buckets(lengths: tuple[int, ...], work: Callable[[int], float]) -> dict[int, int]:
+    """What each length is padded to: at most 4 of the lengths, so that padding and compiling together take least.
+
+    Args:
+      lengths: to evaluate.
+      work: how long one of them takes if it is padded to this length, as a share of what compiling one program takes.
+    """
+    ordered = sorted(lengths)
+    least: list[tuple[float, tuple[int, ...]]] = [(0, ()), *[(math.inf, ())] * len(ordered)]  # of the first lengths, with edges
+
+    def grouped(end: int) -> Iterator[tuple[float, tuple[int, ...]]]:
+        edge = ordered[end - 1]
+        for begin in range(end):
+            before, edges = least[begin]
+            yield before + 1 + (end - begin) * work(edge), (*edges, edge)
+
+    for _ in range(_MOST_BUCKETS):
+        least = [least[0], *(min([least[end], *grouped(end)]) for end in range(1, len(least)))]
+    _, edges = least[-1]
+    return {length: min(edge for edge in edges if edge >= length) for length in ordered}
+
+
+def _work(cell: Cell, length: int) -> float:
+    """About how long all models and variants take for one length, compiling one program taken as 1 (measured on 2 cores)."""
+    model, tokens = cell.model, cell.task.input_length(length)
+    products = model.width * tokens * (4 * model.width + 2 * model.hidden + 2 * tokens) * model.num_layers
+    return products * max(cell.evaluate.examples_by_length.values()) * len(cell.method.all_variants) * len(cell.seeds) / 1e11
 
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
@@ -105,7 +124,7 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
       For every variant and length, in the config's order, the rows of all seeds: one dict each, a line of rows.jsonl.
     """
     replicas = len(cell.seeds)
-    padded = buckets(cell.evaluate.lengths)
+    padded = buckets(cell.evaluate.lengths, partial(_work, cell))
     for variant in cell.method.all_variants:
         for length, examples in cell.evaluate.examples_by_length.items():
             program = Program(

@@ -44,14 +44,22 @@ class TrainState:
     diverged_at: jax.Array
 
 
-def optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW behind a clip by global norm (Loshchilov and Hutter 2019, arXiv:1711.05101), warm-up and cosine to zero."""
-    schedule = optax.warmup_cosine_decay_schedule(
+def learning_rate(config: TrainConfig) -> optax.Schedule:
+    """Of each step: linear from zero to the peak, then a cosine to zero."""
+    return optax.warmup_cosine_decay_schedule(
         0.0, config.learning_rate, warmup_steps=min(config.warmup_steps, config.steps // 2), decay_steps=config.steps
     )
+
+
+def optimizer(config: TrainConfig) -> optax.GradientTransformation:
+    """AdamW behind a clip by global norm (Loshchilov and Hutter 2019, arXiv:1711.05101), warm-up and cosine to zero."""
     return optax.chain(
         optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(schedule, weight_decay=config.weight_decay, mask=lambda params: jax.tree.map(lambda p: p.ndim >= 2, params)),
+        optax.adamw(
+            learning_rate(config),
+            weight_decay=config.weight_decay,
+            mask=lambda params: jax.tree.map(lambda p: p.ndim >= 2, params),
+        ),
     )
 
 
@@ -80,6 +88,12 @@ def draw_lengths(step: jax.Array, config: TrainConfig) -> jax.Array:
     shape = (config.batch_size,) if config.length_draw == "example" else ()
     drawn = jax.random.randint(key, shape, config.min_length, config.max_length + 1)
     return jnp.broadcast_to(drawn, (config.batch_size,))
+
+
+def draw_batch(seed: jax.Array, step: jax.Array, cell: Cell) -> Batch:
+    """The examples of a seed's step, padded to the longest training length."""
+    lengths = draw_lengths(step, cell.train)
+    return cell.task.sample(_step_key(seed, _DATA, step), lengths, max_length=cell.train.max_length)
 
 
 def _step_key(seed: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
@@ -123,8 +137,7 @@ def loss_and_gradient(params: Params, seed: jax.Array, step: jax.Array, cell: Ce
     alone, so all replicas take the same branch, and it is one where they are vmapped, too.
     """
     _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
-    lengths = draw_lengths(step, cell.train)
-    batch = cell.task.sample(_step_key(seed, _DATA, step), lengths, max_length=cell.train.max_length)
+    lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)
     keys = jax.random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
     drops = jax.random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))
     total = jnp.sum(batch.loss_mask)

@@ -1,11 +1,14 @@
 """Evaluation: the same examples for everyone, counts as a naive reading has them, teacher forcing equal to greedy decoding."""
 
+import itertools
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import rope_jax as rj
 from rope_jax.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
@@ -17,12 +20,25 @@ from rope_jax.tasks import EOS, SEP, Batch, Copy, Reverse
 from rope_jax.train import fit
 
 
-def test_lengths_share_a_few_buckets():
-    assert buckets((6, 12, 13, 14, 15, 18, 24, 48)) == {48: 48, 24: 24, 18: 24, 15: 24, 14: 24, 13: 24, 12: 12, 6: 6}
-    curve = buckets(tuple(range(1, 101)))
-    assert set(curve.values()) == {100, 50, 25, 12}
-    assert all(length <= padded < 2 * length + 2 for length, padded in curve.items() if length > 6)
-    assert all(curve[length] == 12 for length in range(1, 13))
+def test_lengths_share_a_few_programs():
+    lengths = (6, 12, 13, 14, 15, 18, 24, 48)
+    assert set(buckets(lengths, lambda n: 0).values()) == {48}  # where compiling is all
+    assert set(buckets(lengths, lambda n: n**2).values()) == {14, 18, 24, 48}  # where it is nothing
+    assert set(buckets(tuple(range(100, 0, -1)), lambda n: 1 + n**2).values()) == {35, 60, 81, 100}
+    assert buckets((40,), lambda n: n) == {40: 40}
+
+
+@given(lengths=st.sets(st.integers(1, 300), min_size=1, max_size=9), scale=st.sampled_from([1e-6, 1e-4, 1e-2, 1.0]))
+def test_no_other_few_programs_take_less(lengths, scale):
+    def cost(padded):
+        return len(set(padded.values())) + sum(scale * edge * (edge + 64) for edge in padded.values())
+
+    found = buckets(tuple(lengths), lambda n: scale * n * (n + 64))
+    assert set(found) == lengths
+    assert len(set(found.values())) <= 4
+    others = [(*some, max(lengths)) for count in range(4) for some in itertools.combinations(lengths, count)]
+    best = min(cost({n: min(edge for edge in edges if edge >= n) for n in lengths}) for edges in others)
+    assert cost(found) == pytest.approx(best)
 
 
 @pytest.mark.parametrize("task", [Copy(alphabet=7), Reverse(alphabet=7, unique=True)], ids=repr)
@@ -121,7 +137,8 @@ def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):
 @pytest.mark.parametrize(
     "encoder", [rj.RoPE(), rj.Learned(max_length=90), rj.Compose(rj.XPos(), rj.Fire()), rj.RoPE(learn_base=True)], ids=repr
 )
-def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder):
+def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder, monkeypatch):
+    monkeypatch.setattr("rope_jax.evaluate._work", lambda cell, length: length)  # so that compiling is cheap beside it
     cell = replace(
         toy_cell,
         method=Method(encoder=encoder),

@@ -79,7 +79,11 @@ def why_missing(modules: Sequence[str]) -> str | None:
 
 
 def interleaved(
-    contenders: Mapping[str, Callable[[], Any]], rounds: int, clock: Callable[[], float] = time.perf_counter
+    contenders: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+    *,
+    warm: bool = True,
 ) -> dict[str, list[float]]:
     """Times every contender once a round, in an order that moves on by one each round.
 
@@ -87,6 +91,7 @@ def interleaved(
       contenders: calls that return when their result is there.
       rounds: how many rounds.
       clock: seconds.
+      warm: whether calls are made that are not counted; without, what is measured includes what a first call does.
 
     Returns:
       The seconds of each contender, round by round. Not counted are a first call of each, which compiles, and a call before each
@@ -94,12 +99,13 @@ def interleaved(
     """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
-    for call in contenders.values():
+    for call in contenders.values() if warm else ():
         call()
     for number in range(rounds):
         first = number % len(names)
         for name in names[first:] + names[:first]:
-            contenders[name]()
+            if warm:
+                contenders[name]()
             begin = clock()
             contenders[name]()
             seconds[name].append(clock() - begin)
@@ -119,6 +125,23 @@ def summary(seconds: Mapping[str, Sequence[float]], baseline: str) -> dict[str, 
         }
         found[name] = {key: float(f"{value:.5g}") for key, value in figures.items()}  # more digits are noise
     return found
+
+
+ROUNDS = "median of {rounds} rounds. A ratio is of one round, in brackets the smallest and the largest."
+
+
+def ratio_text(row: Row) -> str:
+    """The ratio of a row, with its range."""
+    return f"{row['ratio']:.2f} ({row['min_ratio']:.2f}-{row['max_ratio']:.2f})"
+
+
+def compile_anew() -> None:
+    """From now on no program is read from disk, or written."""
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()
 
 
 def cores() -> int:

@@ -245,10 +245,7 @@ class RotateBenchmark(Benchmark):
         lines: dict[tuple[str, ...], list[str]] = {}
         for row in rows:
             line = lines.setdefault((row["layout"], row["dtype"], row["contender"]), [])
-            line += [
-                f"{row['median_seconds'] * 1e3:.3g}",
-                f"{row['ratio']:.2f} ({row['min_ratio']:.2f}-{row['max_ratio']:.2f})",
-            ]
+            line += [f"{row['median_seconds'] * 1e3:.3g}", harness.ratio_text(row)]
         header = ["layout", "dtype", "contender", *(title for way in DIRECTIONS for title in (f"{way}, ms", f"{way}, ratio"))]
         text = tabulate([[*key, *line] for key, line in lines.items()], header, tablefmt="pipe", disable_numparse=True)
         forward = [row for row in rows if row["contender"] == "ours" and row["direction"] == "forward"]

@@ -1,0 +1,158 @@
+"""`compile`: how long compiling takes.
+
+Training, all lengths up to --length:
+
+ours                      one program for a cell; a branch a bucket of lengths
+ours:one-bucket           the same, everything padded to the longest
+ours:scanned-layers       the same as ours, with the layers as one loop
+ours:warm-cache           the same as ours, read from the compilation cache on disk
+plain-jax                 the program of a single length; as many are needed as there are lengths
+
+Evaluation, one program: "ours:evaluation" has the layers as one loop, "ours:evaluation-unrolled" one after the other. Seconds are
+of tracing, lowering and compiling.
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import jax
+import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
+from tabulate import tabulate
+
+from experiments.benchmarks import harness, plain_jax, step
+from experiments.benchmarks.harness import Row
+from rope_jax import devices, model, train
+from rope_jax.config import Cell
+from rope_jax.evaluate import Program, count_replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileBenchmark(step.Sizes):
+    """How long compiling takes, for training and evaluation.
+
+    Attributes:
+      length: the longest example, in symbols; training draws lengths from 1.
+    """
+
+    rounds: int = 3
+    length: int = 40
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.cell(self.length, 0.0, replicas=1)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        return ("flax", "optax")
+
+    def run(self, say: Callable[[str], None]) -> list[Row]:
+        devices.configure(replicas=harness.cores())
+        harness.compile_anew()
+        cell = self.cell(self.length, 0.0, replicas=harness.cores())
+        mixed = replace(cell, train=replace(cell.train, min_length=1))
+        one_bucket = replace(train.plan(mixed), edges=(self.length,))
+        scanned = mock.patch.object(train, "functional", scanning)
+        unrolled = mock.patch("rope_jax.evaluate.functional", unrolling)
+        with tempfile.TemporaryDirectory() as folder:
+            calls = {
+                "ours": anew(lambda: lower_training(mixed)),
+                "ours:one-bucket": anew(lambda: lower_training(mixed, one_bucket)),
+                "ours:scanned-layers": anew(lambda: lower_training(mixed), scanned),
+                "ours:warm-cache": from_disk(lambda: lower_training(mixed), folder),
+                "plain-jax": anew(lambda: lower_plain(cell)),
+                "ours:evaluation": anew(lambda: lower_evaluation(cell)),
+                "ours:evaluation-unrolled": anew(lambda: lower_evaluation(cell), unrolled),
+            }
+            say(f"{self.num_layers} layers, {self.length} symbols ...")
+            from_disk(lambda: lower_training(mixed), folder)()  # writes what the others read
+            found = harness.summary(harness.interleaved(calls, self.rounds, warm=False), "ours")
+        return [{"contender": name, "length": self.length, **figures, **self.about} for name, figures in found.items()]
+
+    def table(self, rows: list[Row]) -> str:
+        header = ["contender", "s", "times ours"]
+        lines = [[row["contender"], f"{row['median_seconds']:.3g}", harness.ratio_text(row)] for row in rows]
+        return (
+            f"{tabulate(lines, header, tablefmt='pipe', disable_numparse=True)}\n\n{self.num_layers} layers, lengths 1 to "
+            f"{self.length}: {harness.ROUNDS.format(rounds=self.rounds)}"
+        )
+
+
+def anew(lower: Callable[[], Any], patched: Any = None) -> Callable[[], Any]:
+    """A call that lowers and compiles with nothing kept in memory."""
+
+    def call() -> Any:
+        jax.clear_caches()
+        if patched is None:
+            return lower().compile()
+        with patched:
+            return lower().compile()
+
+    return call
+
+
+def from_disk(lower: Callable[[], Any], folder: str) -> Callable[[], Any]:
+    """The same with the compilation cache in a folder."""
+
+    def call() -> Any:
+        jax.config.update("jax_compilation_cache_dir", folder)
+        jax.config.update("jax_enable_compilation_cache", True)
+        compilation_cache.reset_cache()
+        try:
+            return anew(lower)()
+        finally:
+            harness.compile_anew()
+
+    return call
+
+
+def scanning(*args: Any) -> Any:
+    """`model.functional` with the layers as one loop."""
+    init, apply = model.functional(*args)
+    return init, partial(apply, scan_layers=True)
+
+
+def unrolling(*args: Any) -> Any:
+    """`model.functional` with the layers one after the other, whatever is asked for."""
+    init, apply = model.functional(*args)
+    return init, lambda *args, scan_layers, **options: apply(*args, **options)
+
+
+def lower_training(cell: Cell, plan: train.Plan | None = None) -> Any:
+    """The program that trains a cell."""
+    seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
+    state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds)
+    return train.train_chunk.lower(state, seeds, cell=cell, steps=100, plan=plan or train.plan(cell))
+
+
+def lower_plain(cell: Cell) -> Any:
+    """The program that trains on one length, in plain JAX."""
+    batch = jax.eval_shape(partial(train.draw_batch, cell=cell), *(jax.ShapeDtypeStruct((), t) for t in (np.uint32, np.int32)))
+    state = jax.eval_shape(partial(train.init_state, cell=cell), jax.ShapeDtypeStruct((), np.uint32))
+    return plain_jax.stepper(cell).lower(state.params, state.opt_state, batch, 0)
+
+
+def lower_evaluation(cell: Cell) -> Any:
+    """The program that evaluates one bucket of lengths."""
+    replicas, length = len(cell.seeds), cell.train.max_length
+    program = Program(
+        task=cell.task,
+        examples=512,
+        max_length=length,
+        model=cell.model,
+        encoder=cell.method.encoder,
+        policy=cell.method.policy,
+        replicas=replicas,
+    )
+
+    def own(seed: jax.Array) -> Any:
+        return train.init_state(seed, cell).params, cell.method.encoder.prepare(
+            {}, cell.task.input_length(length), cell.model.dims
+        )
+
+    shapes = jax.eval_shape(jax.vmap(own), jax.ShapeDtypeStruct((replicas,), np.uint32))
+    return count_replicas.lower(shapes, np.int32(length), program=program)
