@@ -1,5 +1,6 @@
 """The benchmarks, one a file: name on the command line -> its flags, and how it is run."""
 
+from experiments.benchmarks.attention import AttentionBenchmark
 from experiments.benchmarks.compile import CompileBenchmark
 from experiments.benchmarks.curve import CurveBenchmark
 from experiments.benchmarks.harness import Benchmark
@@ -12,5 +13,6 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "curve": CurveBenchmark,
     "replicas": ReplicasBenchmark,
     "compile": CompileBenchmark,
+    "attention": AttentionBenchmark,
     "rotate": RotateBenchmark,
 }
