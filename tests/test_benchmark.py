@@ -97,7 +97,7 @@ def test_ratios_are_those_of_a_round():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "usage: python -m experiments.benchmark {rotate"),
+        ("", "usage: python -m experiments.benchmark {step,curve,replicas,compile,attention,rotate}"),
         ("--out x.json", "usage: "),
         ("rotat", "there is no benchmark rotat (perhaps you meant rotate?)"),
         ("rotate --bath 2", "--batch"),
@@ -107,6 +107,15 @@ def test_ratios_are_those_of_a_round():
         ("rotate --rounds 0", "--rounds must be at least 1, got 0"),
         ("rotate --out .", "--out . is a folder"),
         ("rotate --out file/x.json", "cannot be written"),
+        ("step --replicas -1", "--replicas must not be negative, got -1; 0 is one a core"),
+        ("step --num-heads 7", "model.width 64 is not divisible by model.num_heads 7"),
+        ("step --dropouts 1.0", "train.dropout must be at least 0 and below 1; 0.1 is usual, got 1.0"),
+        ("step --lengths 0", "train.min_length must be at least 1, got 0"),
+        ("replicas --counts 1", "--counts must hold numbers from 2, got 1; each is compared with 1"),
+        ("curve --sample 9 --longest 8", "--sample 9 is more than the 8 lengths that there are"),
+        ("curve --examples 0", "--examples must be at least 1, got 0"),
+        ("attention --memory-length -1", "--memory-length must not be negative, got -1; 0 leaves memory out"),
+        ("attention --lengths 0", "--lengths must hold lengths of at least 1, got 0"),
     ],
 )
 def test_what_is_impossible_exits_2(arguments, message, tmp_path, monkeypatch, capsys):
@@ -119,12 +128,12 @@ def test_what_is_impossible_exits_2(arguments, message, tmp_path, monkeypatch, c
     assert message in " ".join(capsys.readouterr().err.replace("│", "").split())
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([name, "--help"] for name in BENCHMARKS)])
-def test_help(arguments, capsys):
+@pytest.mark.parametrize("name", [None, *BENCHMARKS])
+def test_help(name, capsys):
     with pytest.raises(SystemExit) as raised:
-        main(arguments)
+        main(["--help"] if name is None else [name, "--help"])
     assert raised.value.code == 0
-    assert "python -m experiments.benchmark rotate" in capsys.readouterr().out
+    assert f"python -m experiments.benchmark {name or 'rotate'}" in capsys.readouterr().out
 
 
 def test_ctrl_c_says_so_and_exits_130(bare, tmp_path, monkeypatch, capsys):

@@ -14,6 +14,7 @@ of tracing, lowering and compiling.
 
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,7 +22,6 @@ from unittest import mock
 
 import jax
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 from tabulate import tabulate
 
 from experiments.benchmarks import harness, plain_jax, step
@@ -52,7 +52,6 @@ class CompileBenchmark(step.Sizes):
 
     def run(self, say: Callable[[str], None]) -> list[Row]:
         devices.configure(replicas=harness.cores())
-        harness.compile_anew()
         cell = self.cell(self.length, 0.0, replicas=harness.cores())
         mixed = replace(cell, train=replace(cell.train, min_length=1))
         one_bucket = replace(train.plan(mixed), edges=(self.length,))
@@ -62,14 +61,14 @@ class CompileBenchmark(step.Sizes):
             calls = {
                 "ours": anew(lambda: lower_training(mixed)),
                 "ours:one-bucket": anew(lambda: lower_training(mixed, one_bucket)),
-                "ours:scanned-layers": anew(lambda: lower_training(mixed), scanned),
-                "ours:warm-cache": from_disk(lambda: lower_training(mixed), folder),
+                "ours:scanned-layers": anew(lambda: lower_training(mixed), patched=scanned),
+                "ours:warm-cache": anew(lambda: lower_training(mixed), folder=folder),
                 "plain-jax": anew(lambda: lower_plain(cell)),
                 "ours:evaluation": anew(lambda: lower_evaluation(cell)),
-                "ours:evaluation-unrolled": anew(lambda: lower_evaluation(cell), unrolled),
+                "ours:evaluation-unrolled": anew(lambda: lower_evaluation(cell), patched=unrolled),
             }
             say(f"{self.num_layers} layers, {self.length} symbols ...")
-            from_disk(lambda: lower_training(mixed), folder)()  # writes what the others read
+            calls["ours:warm-cache"]()  # writes what the timed ones read
             found = harness.summary(harness.interleaved(calls, self.rounds, warm=False), "ours")
         return [{"contender": name, "length": self.length, **figures, **self.about} for name, figures in found.items()]
 
@@ -82,30 +81,15 @@ class CompileBenchmark(step.Sizes):
         )
 
 
-def anew(lower: Callable[[], Any], patched: Any = None) -> Callable[[], Any]:
-    """A call that lowers and compiles with nothing kept in memory."""
+def anew(
+    lower: Callable[[], Any], *, patched: AbstractContextManager[Any] | None = None, folder: str | None = None
+) -> Callable[[], Any]:
+    """A call that lowers and compiles with nothing kept in memory; programs are on disk in the folder, if there is one."""
 
     def call() -> Any:
         jax.clear_caches()
-        if patched is None:
+        with harness.programs_on_disk(folder), patched or nullcontext():
             return lower().compile()
-        with patched:
-            return lower().compile()
-
-    return call
-
-
-def from_disk(lower: Callable[[], Any], folder: str) -> Callable[[], Any]:
-    """The same with the compilation cache in a folder."""
-
-    def call() -> Any:
-        jax.config.update("jax_compilation_cache_dir", folder)
-        jax.config.update("jax_enable_compilation_cache", True)
-        compilation_cache.reset_cache()
-        try:
-            return anew(lower)()
-        finally:
-            harness.compile_anew()
 
     return call
 

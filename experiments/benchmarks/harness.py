@@ -13,8 +13,8 @@ import platform
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -135,13 +135,24 @@ def ratio_text(row: Row) -> str:
     return f"{row['ratio']:.2f} ({row['min_ratio']:.2f}-{row['max_ratio']:.2f})"
 
 
-def compile_anew() -> None:
-    """From now on no program is read from disk, or written."""
+@contextmanager
+def programs_on_disk(folder: str | None) -> Iterator[None]:
+    """Compiled programs are read from this folder and written there; None: they are neither read nor written."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()
+    def use(values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+    now = {"jax_enable_compilation_cache": folder is not None, "jax_compilation_cache_dir": folder}
+    before = {name: jax.config.values[name] for name in now}
+    use(now)
+    try:
+        yield
+    finally:
+        use(before)
 
 
 def cores() -> int:
