@@ -38,6 +38,7 @@ class Arguments:
       train: training settings.
       evaluate: evaluation settings.
       checkpoint_seconds: a checkpoint is written when so much time has passed since the last, and at the end of training.
+      compilation_cache: keep compiled programs for the next run, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
     """
 
     config: tyro.conf.Positional[Path]
@@ -50,6 +51,7 @@ class Arguments:
     train: TrainConfig
     evaluate: EvaluateConfig
     checkpoint_seconds: float = 20.0
+    compilation_cache: bool = True
 
     def __post_init__(self) -> None:
         if not self.checkpoint_seconds >= 0:
@@ -132,7 +134,10 @@ def main(arguments: list[str]) -> None:
         try:
             command = shlex.join(["python", "-m", "experiments.compare", *arguments])
             with refusing(runs.DamagedError):
-                run_cells(folder, todo, command, given.checkpoint_seconds, interrupt.check)
+                if todo:
+                    # JAX is set up and the training code imported only now: what is wrong with a command was said before
+                    devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
+                    run_cells(folder, todo, command, given.checkpoint_seconds, interrupt.check)
         except (KeyboardInterrupt, Exception) as error:
             if not interrupt.asked and not isinstance(error, KeyboardInterrupt):
                 raise
@@ -153,14 +158,9 @@ def run_cells(
     folder: runs.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> None:
     """Trains and evaluates cells, one after the other. `check` is called often, and may raise."""
-    if not cells:
-        return
-    # JAX is set up and the training code imported only now: what is wrong with a command was said before, within seconds
-    replicas = len(folder.experiment.seeds)
-    devices.configure(replicas=replicas)
     from experiments.cell import display, run_cell
 
-    folder.note_session(runs.provenance(command, cells, devices.names(replicas)))
+    folder.note_session(runs.provenance(command, cells, devices.names(len(folder.experiment.seeds))))
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):

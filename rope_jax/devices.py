@@ -15,14 +15,17 @@ from jax.sharding import PartitionSpec as P
 AXIS = "replica"
 
 
-def configure(*, replicas: int) -> None:
-    """Sets JAX up, before its first array: a virtual CPU device a core, up to the replicas; a compilation cache on disk.
+def configure(*, replicas: int, compilation_cache: bool = True) -> None:
+    """Sets JAX up, before its first array.
 
-    The cache lies in $JAX_COMPILATION_CACHE_DIR, or in the user's cache folder.
+    Args:
+      replicas: how many will run at once; on a CPU up to so many virtual devices are made, one a core.
+      compilation_cache: whether compiled programs are kept on disk, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):  # JAX runs already, in a notebook say: it keeps the devices it has
         jax.config.update("jax_num_cpu_devices", max(1, min(cores, replicas)))
+    jax.config.update("jax_enable_compilation_cache", compilation_cache)
     if not jax.config.values["jax_compilation_cache_dir"]:
         folder = Path(platformdirs.user_cache_dir("rope_jax")) / "compiled"
         jax.config.update("jax_compilation_cache_dir", str(folder))

@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 import experiments.cell
 from experiments.cli import load_experiment
@@ -73,6 +75,21 @@ def test_a_finished_cell_leaves_no_compiled_program(run, ran):
     assert len(ran) == 1
     for program in (train.train_chunk, train.init_replicas, evaluate.count_replicas):
         assert program._cache_size() == 0
+
+
+@pytest.mark.parametrize(("flags", "kept"), [([], True), (["--no-compilation-cache"], False)])
+def test_compiled_programs_are_kept_on_disk_unless_refused(config, tmp_path, flags, kept):
+    keep = {name: jax.config.values[name] for name in ("jax_enable_compilation_cache", "jax_compilation_cache_dir")}
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compiled"))
+    compilation_cache.reset_cache()
+    try:
+        jax.clear_caches()
+        main([str(config), "--out", str(tmp_path / "out"), "--encoders", "RoPE", "--tasks", "copy", *flags])
+        assert any((tmp_path / "compiled").glob("*train_chunk*")) == kept
+    finally:
+        for name, value in keep.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
 
 
 def test_a_run_writes_what_it_promises(finished, toy):
