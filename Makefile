@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup test slow check compare lock clean
+.PHONY: setup test slow check compare accelerator lock clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,14 @@ check: setup
 
 compare: setup
 	$(RUN) -m experiments.compare configs/quickstart.py --out out/quickstart
+
+# what a GPU has that a CPU has not: correctness first, then 1 and 32 replicas, both dtypes, cuDNN's attention and ours
+accelerator: setup
+	$(RUN) -m uv pip install --quiet --python $(RUN) --editable '.[cuda]'
+	JAX_PLATFORMS=cuda,cpu $(RUN) -m pytest tests/test_attention.py tests/test_model.py
+	$(RUN) -m experiments.benchmark replicas --counts 32 --out out/accelerator/replicas_float32.json
+	$(RUN) -m experiments.benchmark replicas --counts 32 --compute-dtype bfloat16 --out out/accelerator/replicas_bfloat16.json
+	$(RUN) -m experiments.benchmark step --replicas 32 --compute-dtype bfloat16 --out out/accelerator/step_bfloat16.json
 
 # the lock serves every supported Python and holds no index's address
 lock: setup

@@ -84,7 +84,7 @@ def attend(
     return jnp.concatenate(outs, axis=-3)
 
 
-def _has_fused_kernel() -> bool:
+def has_fused_kernel() -> bool:
     """Whether the devices are GPUs for which cuDNN has fused attention: Ampere and later."""
     device = jax.devices()[0]
     major, _, _ = str(getattr(device, "compute_capability", "")).partition(".")  # such as "9.0"; AMD's are names
@@ -94,7 +94,7 @@ def _has_fused_kernel() -> bool:
 def _fused_computes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasDoor) -> bool:
     """Whether cuDNN's kernel computes the same: in half precision, without a bias or documents, heads in steps of 8 up to 128."""
     return (
-        _has_fused_kernel()
+        has_fused_kernel()
         and q.dtype in (jnp.bfloat16, jnp.float16)
         and q.shape == k.shape == v.shape
         and q.dtype == k.dtype == v.dtype

@@ -12,6 +12,8 @@ import platformdirs
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from rope_jax import sizes
+
 AXIS = "replica"
 
 
@@ -60,7 +62,7 @@ def over_replicas(function: Callable[[Any, Any], Any], replicas: int) -> Callabl
     filling = -replicas % mesh.size
 
     def local(own: Any, shared: Any) -> Any:
-        if jax.default_backend() == "cpu":
+        if sizes.on_cpu():
             return jax.lax.map(lambda one: function(one, shared), own)
         return jax.vmap(function, in_axes=(0, None))(own, shared)
 

@@ -15,7 +15,7 @@ LAYERS = {  # what each module of ours may import of ours
     "policies": {"encoders", "positions", "tasks"},
     "forms": set(),
     "config": {"encoders", "forms", "policies", "tasks"},
-    "devices": set(),
+    "devices": {"sizes"},
     "sizes": set(),
     "dropout": set(),
     "attention": {"encoders", "sizes"},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import rope_jax as rj
 from examples import BIASES, CONTENT
-from rope_jax.attention import attend, attend_reference
+from rope_jax.attention import attend, attend_reference, has_fused_kernel
 from rope_jax.config import ModelConfig
 from rope_jax.encoders.base import Positions
 from rope_jax.forms import described
@@ -145,6 +145,22 @@ def test_bfloat16_inputs_have_float32_scores():
     assert np.abs(np.asarray(got, np.float64) - expected).max() < 2e-2 * np.abs(expected).max()
 
 
+@pytest.mark.skipif(not has_fused_kernel(), reason="needs a GPU with cuDNN's fused attention; run with `make accelerator`")
+def test_the_fused_kernel_is_the_reference():
+    q, k, v = (x.astype(jnp.bfloat16) for x in inputs(8, 2, 3, 82, 4, 8))
+    usual = Positions(query=jnp.arange(82))
+
+    def both(function):
+        def total(q, k, v):
+            return jnp.sum(jnp.sin(function(q, k, v, usual).astype(jnp.float32)))
+
+        return jax.jit(function)(q, k, v, usual), *jax.jit(jax.grad(total, (0, 1, 2)))(q, k, v)
+
+    assert "cudnn" in jax.jit(attend).lower(q, k, v, usual).as_text()
+    for got, expected in zip(both(attend), both(attend_reference), strict=True):
+        np.testing.assert_allclose(got.astype(jnp.float32), expected.astype(jnp.float32), atol=0.05)
+
+
 COMPOSED = rj.Compose(rj.RoPE(), rj.ALiBi(), rj.SlidingWindow(size=64))
 
 
@@ -157,7 +173,7 @@ def test_on_a_gpu_the_fused_kernel_is_used_where_it_is_the_same_function(monkeyp
         return fused(*args, implementation="xla", **options)
 
     monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
-    monkeypatch.setattr("rope_jax.attention._has_fused_kernel", lambda: True)
+    monkeypatch.setattr("rope_jax.attention.has_fused_kernel", lambda: True)
     q, k, v = (2 * x.astype(jnp.bfloat16) for x in inputs(8, 2, 3, 9, 2, 8))
     usual = Positions(query=jnp.arange(9) + 5, length=jnp.full((2, 3), 9))
     got = jax.jit(lambda q, k, v: attend(q, k, v, usual))(q, k, v)

@@ -53,6 +53,17 @@ def test_all_seeds_in_one_program_equal_each_seed_alone(toy_cell):
         )
 
 
+def test_an_accelerators_way_trains_the_same_model(toy_cell, monkeypatch):
+    """All replicas in one batch and the whole batch at once, in their own buckets; here on a CPU."""
+    cell = with_train(toy_cell, max_length=6, length_draw="batch", dropout=0.2)
+    one_by_one = last(fit(cell)).state.params
+    jax.clear_caches()
+    monkeypatch.setattr("rope_jax.sizes.on_cpu", lambda: False)
+    assert plan(cell) == Plan(rows=4, edges=(3, 6))
+    chex.assert_trees_all_close(last(fit(cell)).state.params, one_by_one, rtol=1e-4, atol=1e-5)
+    jax.clear_caches()
+
+
 def test_a_chunk_equals_a_loop_of_steps(toy_cell):
     state = init_state(jnp.uint32(1), toy_cell)
     for _ in range(toy_cell.train.steps):

@@ -8,9 +8,12 @@ ours:whole-batch          without pieces: the whole batch in one forward and one
 ours:reference-attention  with `attend_reference` for `attend`
 ours:token-axes           with linear maps of [B, T, width] for those of [B * T, width]
 ours:threefry             with dropout from jax.random for our counter; where there is dropout
+ours:unfused              with our attention for cuDNN's; on a GPU that has it, in bfloat16
 ours:one-replica          one replica alone, on one device
 plain-jax                 the step as one would first write it in JAX, one replica (benchmarks/plain_jax.py)
 torch                     eager PyTorch with scaled_dot_product_attention, as many threads as cores (benchmarks/pytorch.py)
+
+The last two are compared in float32, torch on a CPU.
 """
 
 import importlib
@@ -20,7 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import jax
@@ -71,6 +74,7 @@ def without(mechanism: str) -> Iterator[None]:
         "reference-attention": (model, "attend", attention.attend_reference),
         "token-axes": (model.Linear, "__call__", nnx.Linear.__call__),
         "threefry": (dropout.Dropout, "__call__", threefry),
+        "unfused": (attention, "has_fused_kernel", lambda: False),
     }[mechanism]
     with mock.patch.object(where, name, plain):
         yield
@@ -99,10 +103,14 @@ def contenders(cell: Cell) -> dict[str, Make]:
         return lambda cell: module.trainer(cell, batches(cell, 4))
 
     made: dict[str, Make] = {BASELINE: ours, f"{BASELINE}:whole-batch": whole_batch}
-    for mechanism in ("reference-attention", "token-axes", *(["threefry"] if cell.train.dropout else [])):
+    half = cell.model.compute_dtype == "bfloat16"
+    rate, fused = cell.train.dropout, half and attention.has_fused_kernel()
+    for mechanism in ("reference-attention", "token-axes", *["threefry"] * bool(rate), *["unfused"] * fused):
         made[f"{BASELINE}:{mechanism}"] = patched(mechanism)
     if len(cell.seeds) > 1:
         made[f"{BASELINE}:one-replica"] = one_replica
+    if half:
+        return made
     made["plain-jax"] = of(plain_jax)
     if harness.why_missing(["torch"]) is None and jax.default_backend() == "cpu":
         made["torch"] = of(importlib.import_module("experiments.benchmarks.pytorch"))
@@ -125,6 +133,7 @@ class Sizes(Benchmark):
       num_layers: blocks.
       width: features of the residual stream.
       num_heads: attention heads.
+      compute_dtype: of matrix products.
     """
 
     rounds: int = 5
@@ -132,13 +141,16 @@ class Sizes(Benchmark):
     num_layers: int = 5
     width: int = 64
     num_heads: int = 8
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
 
     def cell(self, length: int, dropout: float, *, replicas: int) -> Cell:
         """Reversal of strings of one length, with RoPE; ValueError for sizes that do not fit."""
         return Cell(
             task=Reverse(alphabet=16),
             method=Method(encoder=RoPE()),
-            model=ModelConfig(num_layers=self.num_layers, width=self.width, num_heads=self.num_heads),
+            model=ModelConfig(
+                num_layers=self.num_layers, width=self.width, num_heads=self.num_heads, compute_dtype=self.compute_dtype
+            ),
             train=TrainConfig(steps=STEPS, batch_size=self.batch_size, min_length=length, max_length=length, dropout=dropout),
             evaluate=EvaluateConfig(lengths=(length,)),
             seeds=tuple(range(replicas)),
@@ -147,7 +159,7 @@ class Sizes(Benchmark):
     @property
     def about(self) -> Row:
         """What a row says of them."""
-        names = ("batch_size", "num_layers", "width", "num_heads", "rounds")
+        names = ("batch_size", "num_layers", "width", "num_heads", "compute_dtype", "rounds")
         return {name: getattr(self, name) for name in names}
 
 
