@@ -3,7 +3,7 @@
 Command:
     python -m experiments.compare configs/quickstart.py --out out/quickstart
 
-Cost: 220 s on 2 CPU cores from the command to the table, with an empty compilation cache (one run).
+Cost: 157 s on 2 CPU cores from the command to the table, with an empty compilation cache (one run).
 
 Expected (results/quickstart): at 12 symbols exact match >= 0.99 for Sinusoidal and RoPE in every seed; at 13 symbols 0 for
 Sinusoidal and Learned; RoPE as trained fails within two symbols, DynamicLinear within six; at most 0.002 at 18, 0 at 24.

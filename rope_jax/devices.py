@@ -27,7 +27,8 @@ def configure(*, replicas: int, compilation_cache: bool = True) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):  # JAX runs already, in a notebook say: it keeps the devices it has
         jax.config.update("jax_num_cpu_devices", max(1, min(cores, replicas)))
-    jax.config.update("jax_enable_compilation_cache", compilation_cache)
+    if not compilation_cache:
+        jax.config.update("jax_enable_compilation_cache", False)
     if not jax.config.values["jax_compilation_cache_dir"]:
         folder = Path(platformdirs.user_cache_dir("rope_jax")) / "compiled"
         jax.config.update("jax_compilation_cache_dir", str(folder))

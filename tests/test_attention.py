@@ -74,6 +74,16 @@ def test_blocks_equal_the_reference_with_batch_axes_and_in_the_gradient():
         chex.assert_trees_all_close(total(attend, block_size=block), whole, rtol=2e-5, atol=2e-6)
 
 
+def test_a_long_text_is_attended_to_exactly():
+    """20,001 positions, no whole number of blocks: a few queries, on both sides of the sections' edges, against float64."""
+    length = 20_001
+    q, k, v = inputs(9, length, 2, 4)
+    index = np.arange(length)
+    got = np.asarray(jax.jit(attend)(q, k, v, Positions(query=jnp.arange(length))))
+    for t in (0, 63, 64, 5055, 5056, 10_048, 20_000):
+        np.testing.assert_allclose(got[t : t + 1], naive(q[t : t + 1], k, v, index[t : t + 1], index), rtol=2e-4, atol=2e-6)
+
+
 def test_a_cached_query_sees_its_own_past():
     """One query that is not at row 0, as in decoding with a cache, and a cache whose tail is still empty."""
     q, k, v = inputs(1, 8, 2, 4)

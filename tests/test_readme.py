@@ -1,5 +1,6 @@
 """The README's code runs as it stands, and its table is the committed one."""
 
+import json
 import os
 import re
 import shutil
@@ -59,6 +60,39 @@ def test_the_table_is_the_committed_one():
     committed = (ROOT / "results/quickstart/table.md").read_text()
     assert shown.strip() in committed
     assert shown.count("\n| ") > 10
+
+
+def benchmark_rows(name):
+    return json.loads((ROOT / "results" / "benchmarks" / f"{name}.json").read_text())["rows"]
+
+
+def test_figures_of_speed_are_those_committed():
+    [shown] = re.findall(r"^## Speed\n(.*?)^## ", README, flags=re.DOTALL | re.MULTILINE)
+    header, _, *lines = [line.strip("| ").split(" | ") for line in shown.splitlines() if line.startswith("|")]
+    assert len(lines) == 4
+    for length, dropout, ours, *ratios in lines:
+        rows = {r["contender"]: r for r in benchmark_rows("step") if (r["length"], r["dropout"]) == (int(length), float(dropout))}
+        assert ours == f"{rows['ours']['median_seconds'] * 1e3:.0f} ms"
+        for name, ratio in zip(header[3:], ratios, strict=True):
+            row = rows.get(name) or rows.get(f"ours:{name}")
+            assert ratio.strip() == (f"{row['ratio']:.2f}" if row else "")
+    assert all(row["ratio"] >= 1 / 0.5 for row in benchmark_rows("step") if row["contender"] == "torch")
+    assert all(row["ratio"] >= 1 / 0.45 for row in benchmark_rows("step") if row["contender"] == "plain-jax")
+    text = " ".join(shown.split())
+    one_bucket = next(row for row in benchmark_rows("step_mixed") if row["contender"] == "ours:one-bucket")
+    assert f"padded to 40 take {one_bucket['ratio']:.2f} times as long" in text
+    two = next(row for row in benchmark_rows("replicas") if row["replicas"] == 2)
+    assert f"2 take {two['ratio']:.2f} times as long as one alone" in text
+    growth = max(row["growth"] for row in benchmark_rows("attention") if "growth" in row)
+    assert f"Twice 8,192 positions take at most {growth:.2f} times the memory" in text
+    ours, single = benchmark_rows("curve")
+    assert (
+        f"1 to {ours['lengths']} symbols takes {ours['programs']} programs and {ours['median_seconds_a_length']:.2f} s a length"
+        in text
+    )
+    assert f"a program for each length, {single['ratio']:.2f} times that" in text
+    scanned = next(row for row in benchmark_rows("compile") if row["contender"] == "ours:scanned-layers")
+    assert f"({scanned['ratio']:.2f} times as long with 5 layers)" in text
 
 
 def test_figures_of_the_encoders_are_those_committed():

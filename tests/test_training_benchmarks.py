@@ -84,8 +84,16 @@ def test_step(tmp_path, capsys):
         assert row["median_seconds"] > 0
         assert row["ratio"] > 0
     table, said = capsys.readouterr()
+    assert {row["shortest"] for row in rows} == {4}
     assert "of the time of plain-jax; the target is 0.45." in table
     assert "4 symbols, dropout 0.1 ..." in said
+
+
+def test_mixed_lengths_have_buckets(cell):
+    mixed = replace(cell, train=replace(cell.train, min_length=1, max_length=9))
+    made = step.contenders(mixed)
+    ours, one_bucket = (float(made[name](mixed)()[0, 0]) for name in ("ours", "ours:one-bucket"))
+    assert ours == pytest.approx(one_bucket, rel=1e-5)
 
 
 def test_replicas(tmp_path, capsys):

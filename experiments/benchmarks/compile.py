@@ -53,7 +53,7 @@ class CompileBenchmark(step.Sizes):
     def run(self, say: Callable[[str], None]) -> list[Row]:
         devices.configure(replicas=harness.cores())
         cell = self.cell(self.length, 0.0, replicas=harness.cores())
-        mixed = replace(cell, train=replace(cell.train, min_length=1))
+        mixed = self.cell(self.length, 0.0, replicas=harness.cores(), shortest=1)
         one_bucket = replace(train.plan(mixed), edges=(self.length,))
         scanned = mock.patch.object(train, "functional", scanning)
         unrolled = mock.patch("rope_jax.evaluate.functional", unrolling)

@@ -1,10 +1,11 @@
 """`step`: what a training step costs, beside PyTorch and beside plain JAX, and what each mechanism has a share in.
 
-All contenders take the same steps: the same Transformer with RoPE, float32, the same examples of one length, AdamW with a clip by
-global norm. Seconds are of one step of one replica.
+All contenders take the same steps: the same Transformer with RoPE, the same examples, of one length or with --shortest of mixed
+lengths, AdamW with a clip by global norm. Seconds are of one step of one replica.
 
 ours                      rope_jax.train, as `experiments.compare` runs it, several replicas at once
 ours:whole-batch          without pieces: the whole batch in one forward and one backward pass
+ours:one-bucket           every piece padded to the longest length; where lengths are mixed
 ours:reference-attention  with `attend_reference` for `attend`
 ours:token-axes           with linear maps of [B, T, width] for those of [B * T, width]
 ours:threefry             with dropout from jax.random for our counter; where there is dropout
@@ -96,6 +97,9 @@ def contenders(cell: Cell) -> dict[str, Make]:
     def whole_batch(cell: Cell) -> Callable[[], Any]:
         return ours(cell, replace(train.plan(cell), rows=cell.train.batch_size))
 
+    def one_bucket(cell: Cell) -> Callable[[], Any]:
+        return ours(cell, replace(train.plan(cell), edges=(cell.train.max_length,)))
+
     def one_replica(cell: Cell) -> Callable[[], Any]:
         return ours(replace(cell, seeds=cell.seeds[:1]))
 
@@ -103,6 +107,8 @@ def contenders(cell: Cell) -> dict[str, Make]:
         return lambda cell: module.trainer(cell, batches(cell, 4))
 
     made: dict[str, Make] = {BASELINE: ours, f"{BASELINE}:whole-batch": whole_batch}
+    if len(train.plan(cell).edges) > 1:
+        made[f"{BASELINE}:one-bucket"] = one_bucket
     half = cell.model.compute_dtype == "bfloat16"
     rate, fused = cell.train.dropout, half and attention.has_fused_kernel()
     for mechanism in ("reference-attention", "token-axes", *["threefry"] * bool(rate), *["unfused"] * fused):
@@ -143,15 +149,21 @@ class Sizes(Benchmark):
     num_heads: int = 8
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
 
-    def cell(self, length: int, dropout: float, *, replicas: int) -> Cell:
-        """Reversal of strings of one length, with RoPE; ValueError for sizes that do not fit."""
+    def cell(self, length: int, dropout: float, *, replicas: int, shortest: int | None = None) -> Cell:
+        """Reversal of strings of up to one length, with RoPE; ValueError for sizes that do not fit."""
         return Cell(
             task=Reverse(alphabet=16),
             method=Method(encoder=RoPE()),
             model=ModelConfig(
                 num_layers=self.num_layers, width=self.width, num_heads=self.num_heads, compute_dtype=self.compute_dtype
             ),
-            train=TrainConfig(steps=STEPS, batch_size=self.batch_size, min_length=length, max_length=length, dropout=dropout),
+            train=TrainConfig(
+                steps=STEPS,
+                batch_size=self.batch_size,
+                min_length=length if shortest is None else shortest,
+                max_length=length,
+                dropout=dropout,
+            ),
             evaluate=EvaluateConfig(lengths=(length,)),
             seeds=tuple(range(replicas)),
         )
@@ -169,11 +181,13 @@ class StepBenchmark(Sizes):
 
     Attributes:
       lengths: symbols of an example; it has 2n + 2 input positions.
+      shortest: the least length; lengths are then mixed, uniformly. Without, all examples have the same.
       dropouts: dropout probabilities.
       replicas: how many we train at once; 0 is one a core.
     """
 
     lengths: tuple[int, ...] = (40, 20)
+    shortest: int | None = None
     dropouts: tuple[float, ...] = (0.0, 0.1)
     replicas: int = 0
 
@@ -193,7 +207,8 @@ class StepBenchmark(Sizes):
     def cells(self) -> list[Cell]:
         """What is trained: every length with every dropout."""
         replicas = self.replicas or harness.cores()
-        return [self.cell(length, rate, replicas=replicas) for length, rate in itertools.product(self.lengths, self.dropouts)]
+        each = itertools.product(self.lengths, self.dropouts)
+        return [self.cell(length, rate, replicas=replicas, shortest=self.shortest) for length, rate in each]
 
     def run(self, say: Callable[[str], None]) -> list[Row]:
         devices.configure(replicas=self.replicas or harness.cores())
@@ -208,7 +223,8 @@ class StepBenchmark(Sizes):
             replicas = {name: len(cell.seeds) if many(name) else 1 for name in calls}
             each = {name: [one / replicas[name] for one in own] for name, own in seconds.items()}
             rows += [
-                {"contender": name, "length": length, "dropout": rate, "replicas": replicas[name], **figures, **self.about}
+                {"contender": name, "length": length, "shortest": cell.train.min_length, "dropout": rate}
+                | {"replicas": replicas[name], **figures, **self.about}
                 for name, figures in harness.summary(each, BASELINE).items()
             ]
         return rows
