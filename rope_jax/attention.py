@@ -1,7 +1,8 @@
 """How scores become outputs: softmax(q k^T / sqrt(D) + bias) v, in blocks over the queries (Vaswani et al. 2017, eq. 1).
 
-A block's scores are [H, block, Tk], never [H, T, T], and the backward pass recomputes them, so memory grows with the length and
-not with its square. `attend` and `attend_reference` are the same function; the second is the formula, all queries at once.
+A block's scores are [H, block, Tk], and the backward pass computes them anew where there are several blocks, so memory grows with
+the length and not with its square; a short text is one block (`sizes.query_block`). `attend` and `attend_reference` are the same
+function; the second is the formula, all queries at once.
 """
 
 import math
@@ -16,6 +17,7 @@ from jax import lax
 
 from rope_jax import sizes
 from rope_jax.encoders.base import Positions, leading
+from rope_jax.encoders.bias import heads_alike
 
 BiasDoor = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
 
@@ -29,6 +31,7 @@ def attend_reference(
     bias: BiasDoor = lambda q, k, positions: None,
 ) -> jax.Array:
     """Attention of all queries at once; arguments and result as in `attend`."""
+    k, v = heads_alike(q, k), heads_alike(q, v)
     scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
     added = bias(q, k, positions)
     if added is not None:
@@ -53,7 +56,7 @@ def attend(
 
     Args:
       q: [..., Tq, H, D], already rotated.
-      k, v: [..., Tk, H, D].
+      k, v: [..., Tk, Hk, D]; Hk divides H, and a key head serves H / Hk query heads in turn (grouped-query attention).
       positions: where queries and keys stand, and by their order which keys a query sees; handed to `bias` with what it says of
         the queries and keys cut to the block.
       bias: an encoder's third door: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
@@ -92,7 +95,7 @@ def has_fused_kernel() -> bool:
 
 
 def _fused_computes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasDoor) -> bool:
-    """Whether cuDNN's kernel computes the same: in half precision, without a bias or documents, heads in steps of 8 up to 128."""
+    """Whether cuDNN's kernel computes the same: in half precision, without a bias or documents, D a multiple of 8, up to 128."""
     return (
         has_fused_kernel()
         and q.dtype in (jnp.bfloat16, jnp.float16)
@@ -109,6 +112,7 @@ def _attend(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias
     """As `attend_reference`; heads come before time, where both products want them, and the sum is divided by last."""
     lead = jnp.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
     added = bias(q, k, positions)
+    k, v = heads_alike(q, k), heads_alike(q, v)
     batch = tuple(range(len(lead) + 1))
 
     def heads_first(x: jax.Array) -> jax.Array:

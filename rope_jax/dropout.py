@@ -29,7 +29,7 @@ class Dropout:
         """Drops from x, [..., T, width], at the place of the model with this number."""
         token, feature = (jnp.arange(size, dtype=jnp.uint32) * _STEP for size in x.shape[-2:])
         row = _mix(jnp.add.outer(self.keys, _mix(token + jnp.uint32(place))))
-        kept = _mix(jnp.add.outer(row, feature)) >= jnp.uint32(round(self.rate * 2**32))
+        kept = _mix(jnp.add.outer(row, feature)) >= jnp.uint32(min(round(self.rate * 2**32), 2**32 - 1))
         return jnp.where(kept, x / (1 - self.rate), 0)
 
 

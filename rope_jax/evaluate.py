@@ -51,11 +51,20 @@ def buckets(lengths: tuple[int, ...], work: Callable[[int], float]) -> dict[int,
     return {length: min(edge for edge in edges if edge >= length) for length in ordered}
 
 
-def _work(cell: Cell, length: int) -> float:
+def _work(cell: Cell, examples: int, length: int) -> float:
     """About how long all models and variants take for one length, compiling one program taken as 1 (measured on 2 cores)."""
     model, tokens = cell.model, cell.task.input_length(length)
     products = model.width * tokens * (4 * model.width + 2 * model.hidden + 2 * tokens) * model.num_layers
-    return products * max(cell.evaluate.examples_by_length.values()) * len(cell.method.all_variants) * len(cell.seeds) / 1e11
+    return products * examples * len(cell.method.all_variants) * len(cell.seeds) / 1e11
+
+
+def _padded(cell: Cell) -> dict[int, int]:
+    """What each length of a cell is padded to; lengths with other numbers of examples never share a program."""
+    groups: dict[int, list[int]] = {}
+    for length, examples in cell.evaluate.examples_by_length.items():
+        groups.setdefault(examples, []).append(length)
+    found = [buckets(tuple(lengths), partial(_work, cell, examples)) for examples, lengths in groups.items()]
+    return {length: edge for group in found for length, edge in group.items()}
 
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
@@ -124,7 +133,7 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
       For every variant and length, in the config's order, the rows of all seeds: one dict each, a line of rows.jsonl.
     """
     replicas = len(cell.seeds)
-    padded = buckets(cell.evaluate.lengths, partial(_work, cell))
+    padded = _padded(cell)
     for variant in cell.method.all_variants:
         for length, examples in cell.evaluate.examples_by_length.items():
             program = Program(
@@ -147,19 +156,23 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
 def _prepare(cell: Cell, encoder: Encoder, params: Params, length: int) -> Prepared:
     """What a variant's encoder prepares for examples of `length` symbols, of every replica.
 
-    Where nothing is learned that is done on the host, in the full precision that encoders have there, and compiles nothing.
+    Where the length is read, that is done on the host, replica by replica: what is not learned then has the full precision that
+    encoders have there, and no program is made for a length.
     """
-    replicas, learned, input_length = len(cell.seeds), encoding_params(params), cell.task.input_length(length)
-    if jax.tree.leaves(learned):
-        return _prepare_learned(learned, np.int32(input_length), encoder=encoder, dims=cell.model.dims)
-    prepared = jax.device_get(encoder.prepare(learned, input_length, cell.model.dims))
-    stacked = jax.tree.map(lambda x: np.broadcast_to(x, (replicas, *np.shape(x))), prepared)
-    return jax.device_put(stacked, replica_sharding(replicas))
+    learned, dims = encoding_params(params), cell.model.dims
+    if jax.tree.leaves(learned) and not encoder.needs_length:
+        return _prepare_learned(learned, encoder=encoder, dims=dims)
+    of_replicas = jax.device_get(learned)
+    each = [
+        jax.device_get(encoder.prepare(jax.tree.map(lambda x, i=i: x[i], of_replicas), cell.task.input_length(length), dims))
+        for i in range(len(cell.seeds))
+    ]
+    return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds)))
 
 
 @partial(jax.jit, static_argnames=("encoder", "dims"))
-def _prepare_learned(learned: Params, length: jax.Array, *, encoder: Encoder, dims: Dims) -> Prepared:
-    return jax.vmap(lambda params: encoder.prepare(params, length, dims))(learned)
+def _prepare_learned(learned: Params, *, encoder: Encoder, dims: Dims) -> Prepared:
+    return jax.vmap(lambda params: encoder.prepare(params, None, dims))(learned)
 
 
 def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:

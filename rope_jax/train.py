@@ -127,6 +127,8 @@ def plan(cell: Cell) -> Plan:
     rows = sizes.rows(cell.task.input_length(train.max_length), hidden=model.hidden, num_heads=model.num_heads)
     if train.length_draw == "example" and len(edges) > 1:
         rows = min(rows, sizes.rows_a_bucket(train.batch_size, len(edges)))
+        if rows >= train.batch_size:  # in one piece nearly every batch has an example near the longest
+            edges = edges[-1:]
     return Plan(rows=min(rows, train.batch_size), edges=edges)
 
 

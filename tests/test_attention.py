@@ -1,5 +1,6 @@
 """Attention in blocks against a naive float64 one; memory that grows with the length and not with its square."""
 
+import functools
 from dataclasses import replace
 
 import chex
@@ -72,6 +73,17 @@ def test_blocks_equal_the_reference_with_batch_axes_and_in_the_gradient():
     whole = total(attend_reference)
     for block in (3, 5, 16):
         chex.assert_trees_all_close(total(attend, block_size=block), whole, rtol=2e-5, atol=2e-6)
+
+
+def test_key_heads_serve_several_query_heads():
+    q, k, v = inputs(6, 12, 4, 8)
+    for heads in (1, 2):
+        for attending in (attend_reference, attend, functools.partial(attend, block_size=5)):
+            got = attending(q, k[:, :heads], v[:, :heads], Positions(query=jnp.arange(12)))
+            several = (np.repeat(x[:, :heads], 4 // heads, axis=1) for x in (k, v))
+            np.testing.assert_allclose(got, naive(q, *several, np.arange(12), np.arange(12)), rtol=2e-5, atol=2e-6)
+    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+        attend(q, k[:, :3], v[:, :3], Positions(query=jnp.arange(12)))
 
 
 def test_a_long_text_is_attended_to_exactly():

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import rope_jax as rj
 from rope_jax.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.encoders.base import Positions
-from rope_jax.evaluate import buckets, count_replicas, evaluate, fixed_batch
+from rope_jax.evaluate import _padded, buckets, count_replicas, evaluate, fixed_batch
+from rope_jax.forms import described
 from rope_jax.metrics import count
 from rope_jax.model import encoding_params, functional
 from rope_jax.tasks import EOS, SEP, Batch, Copy, Reverse
@@ -26,6 +27,12 @@ def test_lengths_share_a_few_programs():
     assert set(buckets(lengths, lambda n: n**2).values()) == {14, 18, 24, 48}  # where it is nothing
     assert set(buckets(tuple(range(100, 0, -1)), lambda n: 1 + n**2).values()) == {35, 60, 81, 100}
     assert buckets((40,), lambda n: n) == {40: 40}
+
+
+def test_lengths_of_other_numbers_of_examples_are_apart(toy_cell):
+    """They share no program, so a short one with many examples is not padded to a long one with few."""
+    cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2, 3, 40), examples=(64, 64, 2)))
+    assert _padded(cell) == {2: 3, 3: 3, 40: 40}
 
 
 @given(lengths=st.sets(st.integers(1, 300), min_size=1, max_size=9), scale=st.sampled_from([1e-6, 1e-4, 1e-2, 1.0]))
@@ -134,11 +141,18 @@ def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):
     assert count_replicas._cache_size() == before + 1
 
 
-@pytest.mark.parametrize(
-    "encoder", [rj.RoPE(), rj.Learned(max_length=90), rj.Compose(rj.XPos(), rj.Fire()), rj.RoPE(learn_base=True)], ids=repr
+CURVES = (
+    rj.RoPE(),
+    rj.Learned(max_length=90),
+    rj.Compose(rj.XPos(), rj.Fire()),
+    rj.RoPE(learn_base=True),
+    rj.Compose(rj.RoPE(scaling=rj.DynamicNTK(original_length=8)), rj.Fire()),
 )
+
+
+@pytest.mark.parametrize("encoder", CURVES, ids=described)
 def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder, monkeypatch):
-    monkeypatch.setattr("rope_jax.evaluate._work", lambda cell, length: length)  # so that compiling is cheap beside it
+    monkeypatch.setattr("rope_jax.evaluate._work", lambda cell, examples, length: length)  # so that compiling is cheap beside it
     cell = replace(
         toy_cell,
         method=Method(encoder=encoder),

@@ -160,8 +160,12 @@ def test_pieces_and_buckets_leave_the_loss_and_its_gradient(method, draw):
         chex.assert_trees_all_close(got[1], gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_pieces_leave_what_dropout_drops(toy_cell):
+def test_pieces_leave_what_dropout_drops_and_seeds_and_steps_do_not(toy_cell, monkeypatch):
     cell = with_train(toy_cell, dropout=0.3, batch_size=11, max_length=6)
+    lengths = draw_lengths(jnp.int32(2), cell.train)
+    batch = cell.task.sample(jax.random.key(0), lengths, max_length=6)  # so that the examples are always the same
+    monkeypatch.setattr("rope_jax.train.draw_lengths", lambda step, config: lengths)
+    monkeypatch.setattr("rope_jax.train.draw_batch", lambda seed, step, cell: batch)
     params = init_state(jnp.uint32(1), cell).params
     found = [
         jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=cut))(params, jnp.uint32(1), jnp.int32(2)) for cut in PIECES
@@ -171,8 +175,11 @@ def test_pieces_leave_what_dropout_drops(toy_cell):
     whole = with_train(cell, dropout=0.0)
     without = jax.jit(functools.partial(loss_and_gradient, cell=whole, plan=PIECES[0]))(params, jnp.uint32(1), jnp.int32(2))
     assert abs(float(without[0] - found[0][0])) > 1e-3
-    later = jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=PIECES[0]))(params, jnp.uint32(2), jnp.int32(2))
-    assert abs(float(later[0] - found[0][0])) > 1e-3
+    for seed, step in ((2, 2), (1, 3)):
+        other = jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=PIECES[0]))(
+            params, jnp.uint32(seed), jnp.int32(step)
+        )
+        assert abs(float(other[0] - found[0][0])) > 1e-4
 
 
 def test_one_bucket_alone_is_computed_for_vmapped_replicas_too(toy_cell):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.benchmark import main
-from experiments.benchmarks import attention, harness, step
+from experiments.benchmarks import attention, curve, harness, step
+from rope_jax import model
 from rope_jax.attention import attend
-from rope_jax.model import Linear, functional
 
 TINY = ["--num-layers", "1", "--width", "8", "--num-heads", "2", "--batch-size", "3", "--rounds", "1"]
 CONTENDERS = ["ours", "ours:whole-batch", "ours:reference-attention", "ours:token-axes", "ours:one-replica", "plain-jax", "torch"]
@@ -57,10 +57,11 @@ def test_contenders_with_dropout_are_the_same_model(cell):
 
 
 def test_a_mechanism_is_out_only_as_long_as_it_is_asked_for(cell):
-    before = Linear.__call__, functional
-    with step.without("token-axes"):
-        assert Linear.__call__ is not before[0]
-    assert (Linear.__call__, functional) == before
+    before = model.Linear.__call__, model.attend
+    for mechanism in ("token-axes", "reference-attention"):
+        with step.without(mechanism):
+            assert (model.Linear.__call__, model.attend) != before
+    assert (model.Linear.__call__, model.attend) == before
 
 
 def run(tmp_path, *arguments):
@@ -101,6 +102,13 @@ def test_replicas(tmp_path, capsys):
     assert [(row["contender"], row["replicas"]) for row in rows] == [("ours", 1), ("ours", 2), ("ours", 3)]
     assert rows[0]["ratio"] == 1
     assert "The target is 1.5 for 2 replicas" in capsys.readouterr().out
+
+
+def test_sampled_lengths_are_different():
+    for longest, sample in ((9, 9), (100, 5), (100, 100), (7, 3), (1, 1)):
+        found = curve.CurveBenchmark(longest=longest, sample=sample).sampled
+        assert len(set(found)) == sample
+        assert 1 <= min(found) <= max(found) <= longest
 
 
 def test_curve(tmp_path, capsys):
@@ -154,6 +162,6 @@ def test_attention_contenders_compute_one_function(direction):
 
 
 def test_what_xla_sets_aside_is_read_off():
-    model = step.ModelConfig(num_layers=1, width=8, num_heads=2)
-    forward, backward = (attention.set_aside(model, step.RoPE(), 300, direction) for direction in attention.DIRECTIONS)
-    assert 4 * 300 * model.hidden <= forward < backward < math.inf
+    sizes = step.ModelConfig(num_layers=1, width=8, num_heads=2)
+    forward, backward = (attention.set_aside(sizes, step.RoPE(), 300, direction) for direction in attention.DIRECTIONS)
+    assert 4 * 300 * sizes.hidden <= forward < backward < math.inf

@@ -6,7 +6,7 @@ ours                      one program for a cell; a branch a bucket of lengths
 ours:one-bucket           the same, everything padded to the longest
 ours:scanned-layers       the same as ours, with the layers as one loop
 ours:warm-cache           the same as ours, read from the compilation cache on disk
-plain-jax                 the program of a single length; as many are needed as there are lengths
+plain-jax                 the step as one would first write it, everything padded to the longest
 
 Evaluation, one program: "ours:evaluation" has the layers as one loop, "ours:evaluation-unrolled" one after the other. Seconds are
 of tracing, lowering and compiling.

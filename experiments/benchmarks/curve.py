@@ -60,7 +60,7 @@ class CurveBenchmark(step.Sizes):
     @property
     def sampled(self) -> list[int]:
         """Lengths in the middle of equal parts of the curve."""
-        return [max(1, round(self.longest * (part + 0.5) / self.sample)) for part in range(self.sample)]
+        return [(2 * part + 1) * self.longest // (2 * self.sample) + 1 for part in range(self.sample)]
 
     def evaluated(self, *lengths: int) -> Cell:
         """A cell with these lengths to evaluate."""

@@ -102,7 +102,7 @@ def trainer(cell: Cell, batches: list[Batch]) -> Callable[[], float]:
         nonlocal step
         tokens, targets, mask = tensors[step % len(tensors)]
         for group in optimizer.param_groups:
-            group["lr"] = float(rates[step])
+            group["lr"] = float(rates[min(step, len(rates) - 1)])
         losses = functional.cross_entropy(module(tokens).flatten(0, 1), targets.flatten(), reduction="none")
         value = (losses * mask.flatten()).sum() / mask.sum()
         optimizer.zero_grad()

@@ -232,7 +232,8 @@ class Encoder(Checked):
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array | None:
         """Door 3: what is added to the logits, float32 [..., H, Tq, Tk]; None = nothing.
 
-        Attention calls this a block of queries at a time, with q and positions.query cut to the block.
+        Attention calls this a block of queries at a time, with q and what positions say of queries cut to the block, and k and
+        what they say of keys cut to those that the block may see: a value must not depend on how many keys there are.
         """
         return None
 
