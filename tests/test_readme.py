@@ -79,6 +79,10 @@ def test_figures_of_speed_are_those_committed():
     assert all(row["ratio"] >= 1 / 0.5 for row in benchmark_rows("step") if row["contender"] == "torch")
     assert all(row["ratio"] >= 1 / 0.45 for row in benchmark_rows("step") if row["contender"] == "plain-jax")
     text = " ".join(shown.split())
+    ratios_of = {(r["contender"], r["length"], r["dropout"]): r["ratio"] for r in benchmark_rows("step")}
+    for name in ("torch", "plain-jax"):
+        alone = [ratio / ratios_of[name, *case] for (of, *case), ratio in ratios_of.items() if of == "ours:one-replica"]
+        assert f"{max(alone):.2f} of {'the time of ' if name == 'torch' else ''}{name}" in text
     one_bucket = next(row for row in benchmark_rows("step_mixed") if row["contender"] == "ours:one-bucket")
     assert f"padded to 40 take {one_bucket['ratio']:.2f} times as long" in text
     two = next(row for row in benchmark_rows("replicas") if row["replicas"] == 2)
