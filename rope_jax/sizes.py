@@ -56,7 +56,7 @@ def query_block(length: int, keys: int, heads: int) -> int:
 def sections(length: int, block: int) -> list[int]:
     """Where up to SECTIONS parts of `length` queries end, each of whole blocks."""
     blocks = -(-length // block)
-    count = min(SECTIONS, blocks)
+    count = max(1, min(SECTIONS, blocks, length // QUERY_BLOCK))  # a short text is not worth compiling several
     return [min(length, -(-blocks * part // count) * block) for part in range(1, count + 1)]
 
 

@@ -86,6 +86,17 @@ def test_key_heads_serve_several_query_heads():
         attend(q, k[:, :3], v[:, :3], Positions(query=jnp.arange(12)))
 
 
+@pytest.mark.parametrize("encoder", [rj.ALiBi(), rj.CoPE(max_count=4, init_scale=1.0)], ids=described)
+def test_sections_equal_the_reference_with_documents_too(encoder):
+    q, k, v = inputs(10, 2, 290, 2, 8)
+    at = Positions(query=jnp.arange(290) % 200, query_segment=jnp.arange(290) // 200)
+    dims = rj.encoders.base.Dims(width=16, num_heads=2, head_dim=8)
+    tables = encoder.tables(encoder.prepare(encoder.init(jax.random.key(0), dims), None, dims), at)
+    door = functools.partial(encoder.bias, tables)
+    got, expected = (jax.jit(functools.partial(f, positions=at, bias=door))(q, k, v) for f in (attend, attend_reference))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_long_text_is_attended_to_exactly():
     """20,001 positions, no whole number of blocks: a few queries, on both sides of the sections' edges, against float64."""
     length = 20_001

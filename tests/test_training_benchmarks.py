@@ -47,6 +47,7 @@ def test_contenders_take_the_same_steps(cell, expected, name):
     assert expected[3] < expected[0] - 0.1  # it learns, so that a wrong step would be seen
 
 
+@pytest.mark.slow
 def test_contenders_with_dropout_are_the_same_model(cell):
     """Without training, their losses agree up to what is dropped."""
     dropped = replace(cell, train=replace(cell.train, dropout=0.1, learning_rate=1e-9, batch_size=64))
@@ -74,6 +75,7 @@ def run(tmp_path, *arguments):
     return found["rows"]
 
 
+@pytest.mark.slow
 def test_step(tmp_path, capsys):
     rows = run(tmp_path, "step", *TINY, "--lengths", "4", "--dropouts", "0.1", "--replicas", "2")
     names = [row["contender"] for row in rows if row["dropout"] == 0.1]
@@ -123,6 +125,7 @@ def test_curve(tmp_path, capsys):
     assert "(estimate)" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_compile(tmp_path):
     before = jax.config.values["jax_enable_compilation_cache"], jax.config.values["jax_compilation_cache_dir"]
     rows = run(tmp_path, "compile", *TINY, "--length", "6")
