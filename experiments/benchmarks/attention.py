@@ -19,7 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tabulate import tabulate
 
 import rope_jax as rj
 from experiments.benchmarks import harness
@@ -116,9 +115,7 @@ class AttentionBenchmark(Benchmark):
             [row["length"], row["direction"], row["contender"], f"{row['median_seconds'] * 1e3:.3g}", harness.ratio_text(row)]
             for row in timed
         ]
-        text = tabulate(
-            lines, ["positions", "direction", "contender", "ms", "times ours"], tablefmt="pipe", disable_numparse=True
-        )
+        text = harness.markdown(["positions", "direction", "contender", "ms", "times ours"], lines)
         text += f"\n\n{self.heads} heads of {self.head_dim}: {harness.ROUNDS.format(rounds=self.rounds)}"
         if measured:
             lines = [
@@ -132,7 +129,7 @@ class AttentionBenchmark(Benchmark):
             ]
             header = ["encoder", "direction", *(f"MiB at {n}" for n in (self.memory_length, 2 * self.memory_length)), "growth"]
             worst = max(row["growth"] for row in measured)
-            text += f"\n\n{tabulate(lines, header, tablefmt='pipe', disable_numparse=True)}\n\nOne example, 2 layers. "
+            text += f"\n\n{harness.markdown(header, lines)}\n\nOne example, 2 layers. "
             text += f"Twice the length takes at most {worst:.2f} times the memory; the target is {MOST_GROWTH}."
         return text
 

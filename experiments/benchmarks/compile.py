@@ -22,7 +22,6 @@ from unittest import mock
 
 import jax
 import numpy as np
-from tabulate import tabulate
 
 from experiments.benchmarks import harness, plain_jax, step
 from experiments.benchmarks.harness import Row
@@ -76,7 +75,7 @@ class CompileBenchmark(step.Sizes):
         header = ["contender", "s", "times ours"]
         lines = [[row["contender"], f"{row['median_seconds']:.3g}", harness.ratio_text(row)] for row in rows]
         return (
-            f"{tabulate(lines, header, tablefmt='pipe', disable_numparse=True)}\n\n{self.num_layers} layers, lengths 1 to "
+            f"{harness.markdown(header, lines)}\n\n{self.num_layers} layers, lengths 1 to "
             f"{self.length}: {harness.ROUNDS.format(rounds=self.rounds)}"
         )
 
@@ -114,7 +113,7 @@ def lower_training(cell: Cell, plan: train.Plan | None = None) -> Any:
 
 
 def lower_plain(cell: Cell) -> Any:
-    """The program that trains on one length, in plain JAX."""
+    """The program of a step in plain JAX, everything padded to the longest."""
     batch = jax.eval_shape(partial(train.draw_batch, cell=cell), *(jax.ShapeDtypeStruct((), t) for t in (np.uint32, np.int32)))
     state = jax.eval_shape(partial(train.init_state, cell=cell), jax.ShapeDtypeStruct((), np.uint32))
     return plain_jax.stepper(cell).lower(state.params, state.opt_state, batch, 0)

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from tabulate import tabulate
 
 from experiments.benchmarks import harness, step
 from experiments.benchmarks.harness import Row
@@ -97,9 +96,11 @@ class CurveBenchmark(step.Sizes):
             "one-program-a-length": timed("one-program-a-length", [self.evaluated(length) for length in self.sampled]),
         }
         lengths = {"ours": self.longest, "one-program-a-length": self.sample}
-        with harness.programs_on_disk(None):
-            seconds = harness.interleaved(calls, self.rounds, warm=False)
-        jax.monitoring.unregister_event_duration_listener(note)
+        try:
+            with harness.programs_on_disk(None):
+                seconds = harness.interleaved(calls, self.rounds, warm=False)
+        finally:
+            jax.monitoring.unregister_event_duration_listener(note)
         each = {name: [one / lengths[name] for one in own] for name, own in seconds.items()}
         found = harness.summary(each, "ours")
         return [
@@ -122,7 +123,7 @@ class CurveBenchmark(step.Sizes):
             for row in rows
         ]
         return (
-            f"{tabulate(lines, header, tablefmt='pipe', disable_numparse=True)}\n\n{self.examples} examples a length, "
+            f"{harness.markdown(header, lines)}\n\n{self.examples} examples a length, "
             f"{rows[0]['replicas']} replicas, compilation included: {harness.ROUNDS.format(rounds=self.rounds)}\n"
             f"Ours took {rows[0]['programs']} programs; the target is at most {MOST_PROGRAMS}."
         )

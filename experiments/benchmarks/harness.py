@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
 Row = dict[str, Any]
 PACKAGES = ("rope_jax", "jax", "jaxlib", "numpy")
 INSTALL = "pip install '.[benchmark]'"
@@ -128,6 +130,11 @@ def summary(seconds: Mapping[str, Sequence[float]], baseline: str) -> dict[str, 
 
 
 ROUNDS = "median of {rounds} rounds. A ratio is of one round, in brackets the smallest and the largest."
+
+
+def markdown(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
+    """A table whose cells stand as they are written."""
+    return tabulate(lines, header, tablefmt="pipe", disable_numparse=True)
 
 
 def ratio_text(row: Row) -> str:

@@ -7,8 +7,6 @@ that of the whole step to the one of a single replica, so that 2 would mean that
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tabulate import tabulate
-
 from experiments.benchmarks import harness, step
 from experiments.benchmarks.harness import Row
 from rope_jax import devices
@@ -53,6 +51,6 @@ class ReplicasBenchmark(step.Sizes):
         header = ["replicas", "ms a step", "times one replica"]
         lines = [[row["replicas"], f"{row['median_seconds'] * 1e3:.4g}", harness.ratio_text(row)] for row in rows]
         return (
-            f"{tabulate(lines, header, tablefmt='pipe', disable_numparse=True)}\n\nA step of all replicas, {self.batch_size} "
+            f"{harness.markdown(header, lines)}\n\nA step of all replicas, {self.batch_size} "
             f"examples each: {harness.ROUNDS.format(rounds=self.rounds)}\nThe target is {TARGET} for 2 replicas on 2 cores."
         )

@@ -25,7 +25,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tabulate import tabulate
 
 import rope_jax as rj
 from experiments.benchmarks import harness
@@ -247,7 +246,7 @@ class RotateBenchmark(Benchmark):
             line = lines.setdefault((row["layout"], row["dtype"], row["contender"]), [])
             line += [f"{row['median_seconds'] * 1e3:.3g}", harness.ratio_text(row)]
         header = ["layout", "dtype", "contender", *(title for way in DIRECTIONS for title in (f"{way}, ms", f"{way}, ratio"))]
-        text = tabulate([[*key, *line] for key, line in lines.items()], header, tablefmt="pipe", disable_numparse=True)
+        text = harness.markdown(header, [[*key, *line] for key, line in lines.items()])
         forward = [row for row in rows if row["contender"] == "ours" and row["direction"] == "forward"]
         worst = max(forward, key=lambda row: row["ratio"])
         return (

@@ -30,7 +30,6 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tabulate import tabulate
 
 from experiments.benchmarks import harness, plain_jax
 from experiments.benchmarks.harness import Benchmark, Row
@@ -241,7 +240,7 @@ class StepBenchmark(Sizes):
             found = [row["ratio"] / alone[row["length"], row["dropout"]] for row in rows if row["contender"] == name]
             if found:
                 said.append(f"One replica of ours alone takes at most {1 / min(found):.2f} of the time of {name}.")
-        text = tabulate(lines, header, tablefmt="pipe", disable_numparse=True)
+        text = harness.markdown(header, lines)
         about = f"A step of one replica, {self.batch_size} examples: {harness.ROUNDS.format(rounds=self.rounds)}"
         return "\n".join([text, "", about, *said])
 
