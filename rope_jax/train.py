@@ -139,7 +139,7 @@ def loss_and_gradient(params: Params, seed: jax.Array, step: jax.Array, cell: Ce
     alone, so all replicas take the same branch, and it is one where they are vmapped, too.
     """
     _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
-    lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)
+    lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)  # the same draw, which no seed has touched
     keys = jax.random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
     drops = jax.random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))
     total = jnp.sum(batch.loss_mask)
