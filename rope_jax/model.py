@@ -114,8 +114,8 @@ class Transformer(nnx.Module):
           positions: of those tokens.
           prepared: from `encoder.prepare`, in place of what the model's own encoder would prepare; a variant's, in evaluation.
           dropout: in training, of the embeddings and of what each sublayer adds; None for none.
-          scan_layers: whether equal layers are one loop, without dropout. On a CPU that runs sooner where no gradient is taken, and
-            from a dozen layers on compiles sooner; with a gradient it is slower.
+          scan_layers: whether equal layers are one loop, without dropout. On a CPU that runs sooner where no gradient is taken,
+            and from a dozen layers on compiles sooner; with a gradient it is slower.
 
         Returns:
           float32 [..., T, vocabulary].
