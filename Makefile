@@ -33,10 +33,10 @@ compare: setup
 # what a GPU has that a CPU has not: correctness first, then 1 and 32 replicas, both dtypes, cuDNN's attention and ours
 accelerator: setup
 	$(RUN) -m uv pip install --quiet --python $(RUN) --editable '.[cuda]'
-	JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=float32 $(RUN) -m pytest tests/test_attention.py tests/test_model.py
-	$(RUN) -m experiments.benchmark replicas --counts 32 --out out/accelerator/replicas_float32.json
-	$(RUN) -m experiments.benchmark replicas --counts 32 --compute-dtype bfloat16 --out out/accelerator/replicas_bfloat16.json
-	$(RUN) -m experiments.benchmark step --replicas 32 --compute-dtype bfloat16 --out out/accelerator/step_bfloat16.json
+	JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=float32 $(RUN) -m pytest tests/model
+	$(RUN) -m benchmarks replicas --counts 32 --out out/accelerator/replicas_float32.json
+	$(RUN) -m benchmarks replicas --counts 32 --compute-dtype bfloat16 --out out/accelerator/replicas_bfloat16.json
+	$(RUN) -m benchmarks step --replicas 32 --compute-dtype bfloat16 --out out/accelerator/step_bfloat16.json
 
 # the lock serves every supported Python and holds no index's address
 lock: setup

@@ -16,7 +16,7 @@ RoPE(learn_base=True) and RoPE(learn_angles=True) are cells of their own: what t
 """
 
 from rope_jax import NTK, DynamicLinear, DynamicNTK, Learned, Linear, NoPE, RoPE, Sinusoidal
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
 TRAIN_LENGTH = 40

@@ -20,8 +20,8 @@ three seeds reached 0.875 and 0.906 there, which is why others were looked for.
 """
 
 from rope_jax import ALiBi, Compose, RoPE
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.policies import Grid
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy, Reverse
 
 COPY, COPY_BITS = Copy(alphabet=16, end_marker=True), Copy(alphabet=2, end_marker=True)

@@ -18,8 +18,8 @@ decay 0.1 1.000 0.982; Kerple instead of ALiBi 0.046 0.000.
 """
 
 from rope_jax import ALiBi, Compose, RoPE
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.policies import Grid
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 PAIRS = (  # RoPE's base, ALiBi's slope_scale

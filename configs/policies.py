@@ -15,8 +15,8 @@ tuned here.
 """
 
 from rope_jax import Learned, RoPE, Sinusoidal
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.policies import Contiguous, PoSE, RandomFloat, Randomized, RandomOffset
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
 POSITIONS = 128  # 98 are the input positions of the longest test example

@@ -13,7 +13,7 @@ Chosen on lengths up to 12 alone, by exact match at 12 on copy: learning rate 2e
 """
 
 from rope_jax import NTK, DynamicLinear, DynamicNTK, Learned, RoPE, Sinusoidal
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
 TRAIN_LENGTH = 12

@@ -12,7 +12,7 @@ LogN above, 0.781; a window of two tokens 0.033.
 """
 
 from rope_jax import Compose, Encoder, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

@@ -12,7 +12,7 @@ is above; of five 0.122, of six 0.000.
 """
 
 from rope_jax import ALiBi, Compose, Encoder, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import rope_jax as rj
-from rope_jax import runs
+from rope_jax.study import store
 
 PAGE = Path(__file__).parents[1] / "docs" / "encoders.md"
 PREAMBLE = """import jax
@@ -158,5 +158,5 @@ if __name__ == "__main__":
         print(__doc__)
         sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
     PAGE.parent.mkdir(exist_ok=True)
-    runs.write_whole(PAGE, page())
+    store.write_whole(PAGE, page())
     print(f"{PAGE} is written")

@@ -9,11 +9,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rope_jax import checkpoint
-from rope_jax.config import Cell
-from rope_jax.evaluate import evaluate
-from rope_jax.runs import CellFolder
-from rope_jax.train import TrainState, fit
+from rope_jax.study.config import Cell
+from rope_jax.study.store import CellFolder
+from rope_jax.training import checkpoint
+from rope_jax.training.evaluate import evaluate
+from rope_jax.training.train import TrainState, fit
 
 
 def display() -> Progress:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rope_jax as rj
-from rope_jax import config, policies, tasks
+from rope_jax import policies, tasks
+from rope_jax.study import config
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:

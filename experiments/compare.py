@@ -17,8 +17,10 @@ from typing import Any
 import tyro
 
 from experiments.cli import interruptible, load_experiment, perhaps, refusing
-from rope_jax import devices, plots, runs, tables
-from rope_jax.config import Cell, EvaluateConfig, Experiment, ModelConfig, TrainConfig
+from rope_jax.report import plots, tables
+from rope_jax.study import store
+from rope_jax.study.config import Cell, EvaluateConfig, Experiment, ModelConfig, TrainConfig
+from rope_jax.training import devices
 
 _USAGE = "usage: python -m experiments.compare CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
 
@@ -127,13 +129,13 @@ def main(arguments: list[str]) -> None:
         interrupt = stack.enter_context(interruptible())
         with refusing():
             given, experiment = parse(arguments)
-            folder = stack.enter_context(runs.open_run(given.out, experiment))
+            folder = stack.enter_context(store.open_run(given.out, experiment))
         for hint in hints(experiment):
             print(hint, file=sys.stderr)
         todo = folder.unfinished()
         try:
             command = shlex.join(["python", "-m", "experiments.compare", *arguments])
-            with refusing(runs.DamagedError):
+            with refusing(store.DamagedError):
                 if todo:
                     # JAX is set up and the training code imported only now: what is wrong with a command was said before
                     devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
@@ -147,7 +149,7 @@ def main(arguments: list[str]) -> None:
                 file=sys.stderr,
             )
             sys.exit(130)
-        with refusing(runs.DamagedError):
+        with refusing(store.DamagedError):
             rows = folder.rows()
         write_report(folder.path, rows)
     print(tables.markdown(rows))
@@ -155,12 +157,12 @@ def main(arguments: list[str]) -> None:
 
 
 def run_cells(
-    folder: runs.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float, check: Callable[[], None]
+    folder: store.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> None:
     """Trains and evaluates cells, one after the other. `check` is called often, and may raise."""
     from experiments.cell import display, run_cell
 
-    folder.note_session(runs.provenance(command, cells, devices.names(len(folder.experiment.seeds))))
+    folder.note_session(store.provenance(command, cells, devices.names(len(folder.experiment.seeds))))
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):
@@ -172,12 +174,12 @@ def run_cells(
                 print(f"{title} is finished", file=sys.stderr, flush=True)
 
 
-def write_report(folder: Path, rows: list[runs.Row]) -> None:
+def write_report(folder: Path, rows: list[store.Row]) -> None:
     """Writes table.md, table.tex and accuracy_by_length.png and .svg beside the rows."""
-    runs.write_whole(folder / "table.md", tables.markdown(rows))
-    runs.write_whole(folder / "table.tex", tables.latex(rows))
+    store.write_whole(folder / "table.md", tables.markdown(rows))
+    store.write_whole(folder / "table.tex", tables.latex(rows))
     for kind, image in plots.accuracy_by_length(rows).items():
-        runs.write_whole(folder / f"accuracy_by_length.{kind}", image)
+        store.write_whole(folder / f"accuracy_by_length.{kind}", image)
 
 
 if __name__ == "__main__":

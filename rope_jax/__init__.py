@@ -13,8 +13,9 @@ Experiments: `python -m experiments.compare --help`.
 
 from types import ModuleType as _ModuleType
 
-from rope_jax import encoders, interop, positions, tasks
+from rope_jax import encoders, interop, tasks
 from rope_jax.encoders import *
+from rope_jax.encoders import positions
 from rope_jax.interop import *
 
 __version__ = "0.1.0"

@@ -9,9 +9,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 
-from rope_jax import NTK, DynamicNTK, Learned, RoPE, devices
-from rope_jax.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax import NTK, DynamicNTK, Learned, RoPE
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
+from rope_jax.training import devices
 
 devices.configure(replicas=2)
 jax.config.update("jax_num_cpu_devices", 2)  # even on one core

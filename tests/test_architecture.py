@@ -1,101 +1,105 @@
-"""Imports point one way (README, "Where things are"), read off the source."""
+"""Imports point one way (docs/architecture.md), read off the source."""
 
 import ast
 import importlib
+import inspect
+import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-LAYERS = {  # what each module of ours may import of ours
-    "encoders": {"encoders"},
-    "interop": {"encoders", "interop"},
-    "positions": set(),
-    "tasks": {"encoders", "tasks"},
-    "policies": {"encoders", "positions", "tasks"},
-    "forms": set(),
-    "config": {"encoders", "forms", "policies", "tasks"},
-    "devices": {"sizes"},
-    "sizes": set(),
-    "dropout": set(),
-    "attention": {"encoders", "sizes"},
-    "metrics": {"tasks"},
-    "model": {"attention", "config", "dropout", "encoders"},
-    "train": {"config", "devices", "dropout", "encoders", "model", "sizes", "tasks"},
-    "evaluate": {"config", "devices", "encoders", "forms", "metrics", "model", "policies", "sizes", "tasks"},
-    "checkpoint": {"config", "devices", "runs", "train"},
-    "runs": {"config", "forms"},
-    "statistics": set(),
-    "tables": {"statistics"},
-    "plots": {"statistics"},
-    "__init__": {"encoders", "interop", "positions", "tasks"},
+FLOORS = {  # a module imports from its own room, or from rooms on lower floors
+    "encoders": 0,
+    "interop": 1,
+    "tasks": 1,
+    "policies": 2,
+    "study.config": 3,  # plain data, read by model and training
+    "study.serialization": 3,
+    "model": 4,
+    "training": 5,
+    "report": 5,
+    "study": 6,
 }
-ONLY = {"flax": "model", "orbax": "checkpoint", "matplotlib": "plots", "tabulate": "tables", "optax": "train"}
+ONLY = {"flax": "model.transformer", "orbax": "training.checkpoint", "matplotlib": "report.plots", "tabulate": "report.tables"}
+LIGHT = ("report", "study.config", "study.store", "study.serialization")  # a bad command line is reported before JAX is imported
+
+
+def modules():
+    """Every module of the package as (dotted name within it, path)."""
+    for path in sorted((ROOT / "rope_jax").rglob("*.py")):
+        yield ".".join(path.relative_to(ROOT / "rope_jax").with_suffix("").parts).removesuffix(".__init__"), path
 
 
 def imports(path):
-    """Module names imported anywhere in a file, "rope_jax.x" shortened to ".x"."""
+    """The absolute names of all modules that a file imports anywhere, relative imports resolved."""
+    package = path.relative_to(ROOT).parent.parts
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names} if node.module == "rope_jax" else {node.module}
-    return {name.replace("rope_jax.", ".", 1) if name.startswith("rope_jax.") else name for name in found}
+            base = (*package[: len(package) - node.level + 1], node.module) if node.level else (node.module,)
+            module = ".".join(filter(None, base))
+            found |= {f"{module}.{alias.name}" for alias in node.names}
+    return found
 
 
-def modules():
-    return [
-        pytest.param(path, path.relative_to(ROOT / "rope_jax").parts[0].removesuffix(".py"), id=str(path.relative_to(ROOT)))
-        for path in sorted((ROOT / "rope_jax").rglob("*.py"))
-    ]
+def floor(name):
+    """The floor of a module, by the longest prefix of its name that has one."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        if ".".join(parts[:end]) in FLOORS:
+            return FLOORS[".".join(parts[:end])]
+    raise AssertionError(f"{name} has no floor; add its room to FLOORS")
 
 
-@pytest.mark.parametrize(("path", "name"), modules())
-def test_imports_point_one_way(path, name):
-    found = imports(path)
-    ours = {module.split(".")[1] for module in found if module.startswith(".")}
-    assert ours <= LAYERS[name] | {name}
-    others = {module.split(".")[0] for module in found if not module.startswith(".")}
-    for package, owner in ONLY.items():
-        assert package not in others or name == owner
-    if name in ("encoders", "interop", "positions"):
-        assert others - set(__import__("sys").stdlib_module_names) <= {"jax", "numpy"}
-    if name in ("statistics", "tables", "plots", "runs"):
-        assert "jax" not in others
+def test_imports_point_one_way():
+    for name, path in modules():
+        if not name or name == "__init__":
+            continue
+        for imported in imports(path):
+            if imported.startswith("rope_jax.") and imported.split(".")[1][0].islower():
+                other = imported.removeprefix("rope_jax.")
+                same_room = other.split(".")[0] == name.split(".")[0]
+                assert floor(other) < floor(name) or (same_room and floor(other) <= floor(name)), f"{name} imports {other}"
+            package = imported.split(".")[0]
+            assert package not in ONLY or name == ONLY[package], f"{name} imports {imported}"
+            assert package not in ("experiments", "benchmarks", "configs", "tests"), f"{name} imports {imported}"
 
 
-def test_the_package_does_not_import_the_experiments():
-    for path in (ROOT / "rope_jax").rglob("*.py"):
-        assert not {name for name in imports(path) if name.split(".")[0] in ("experiments", "configs", "tests")}
+def test_encoders_import_jax_and_numpy_alone_and_relatively():
+    for name, path in modules():
+        room = name.split(".")[0]
+        others = {module.split(".")[0] for module in imports(path)} - set(sys.stdlib_module_names)
+        if room in ("encoders", "interop"):
+            assert others <= {"jax", "numpy", "rope_jax"}, name
+        if room == "encoders":
+            assert "rope_jax." not in path.read_text().replace("import rope_jax", ""), f"{name} names rope_jax"
+        if name.startswith("report"):
+            assert "jax" not in others, name
 
 
 def test_every_encoder_and_task_is_in_its_list():
     import rope_jax as rj
-    from rope_jax import tasks
-    from rope_jax.encoders.base import Encoder
-    from rope_jax.encoders.scaling import FrequencyMap
+    from rope_jax import policies, tasks
 
     def below(kind):
         return {c for sub in kind.__subclasses__() for c in ({sub} | below(sub)) if c.__module__.startswith("rope_jax.")}
 
-    # every file is read, so that what the lists leave out is found as well
-    for path in (*(ROOT / "rope_jax" / "encoders").glob("*.py"), *(ROOT / "rope_jax" / "tasks").glob("*.py")):
-        importlib.import_module(f"rope_jax.{path.parent.name}.{path.stem}")
-    for kinds, place in ((below(Encoder) | below(FrequencyMap), rj), (below(tasks.Task), tasks)):
+    for name, _ in modules():  # every file is read, so that what the lists leave out is found as well
+        if name.split(".")[0] in ("encoders", "tasks", "policies"):
+            importlib.import_module(f"rope_jax.{name}")
+    for base, place in ((rj.Encoder, rj), (rj.FrequencyMap, rj), (tasks.Task, tasks), (policies.Policy, policies)):
+        kinds = {kind for kind in below(base) if not kind.__name__.startswith(("_", "Drawn"))}
         assert len(kinds) >= 2
         for kind in kinds:
             assert getattr(place, kind.__name__) is kind
 
 
 def test_every_public_name_has_a_docstring():
-    import inspect
-
-    for path in (ROOT / "rope_jax").rglob("*.py"):
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        module = importlib.import_module(name)
+    for name, _ in modules():
+        module = importlib.import_module(f"rope_jax.{name}" if name and name != "__init__" else "rope_jax")
         assert module.__doc__, name
         for attribute, value in vars(module).items():
-            if attribute.startswith("_") or getattr(value, "__module__", None) != name or not callable(value):
+            if attribute.startswith("_") or getattr(value, "__module__", None) != module.__name__ or not callable(value):
                 continue
             assert inspect.getdoc(value), f"{name}.{attribute}"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from rope_jax import tables
-from rope_jax.runs import read_rows
-from rope_jax.statistics import curves
+from rope_jax.report import tables
+from rope_jax.report.statistics import curves
+from rope_jax.study.store import read_rows
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -43,8 +43,8 @@ def test_an_encoder_is_added_by_one_file_and_one_line(tmp_path):
         file.write(line.removeprefix("+") + "\n")
     script = """
 import jax, jax.numpy as jnp, numpy as np, rope_jax as rj
-from rope_jax.config import ModelConfig
-from rope_jax.model import functional
+from rope_jax.study.config import ModelConfig
+from rope_jax.model.transformer import functional
 tokens, positions = jnp.array([1, 2, 3, 4]), rj.Positions(query=jnp.arange(4))
 def logits(encoder):
     init, apply = functional(ModelConfig(num_layers=1, width=16, num_heads=2), 5, encoder)

@@ -14,17 +14,15 @@ Shape legend: B batch, T time, H heads, D head dim, R rotary dim.
 """
 
 import dataclasses
-import math
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
-from rope_jax.encoders.checked import Checked
+from ._internal.typed_dataclass import Checked
+from .positions import Positions
 
-__all__ = ["Dims", "Encoder", "NoPE", "Positions"]
+__all__ = ["Dims", "Encoder", "NoPE"]
 
 Params = Any  # a pytree of arrays; {} when nothing is learned
 Prepared = Any  # a pytree of arrays
@@ -44,143 +42,6 @@ class Dims:
     width: int
     num_heads: int
     head_dim: int
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["query", "key", "length", "query_order", "key_order", "query_segment", "key_segment"],
-    meta_fields=["axes"],
-)
-@dataclass(frozen=True, kw_only=True)
-class Positions:
-    """Where the tokens stand: explicit arrays, never an arange inside an encoder.
-
-    Position is what an encoder reads; order is who comes after whom, and so what a query may see. They differ where positions
-    restart (packing) and where padding comes first, which a query must not see: give padded keys the largest order, 2^31 - 1.
-    Order alone does not keep packed documents apart; segments do.
-
-    Attributes:
-      query: int or float [..., Tq], the positions of the queries; [axes, ..., Tq] with several axes.
-      key: [..., Tk] or [axes, ..., Tk], those of the keys; None means the same as the queries (self-attention without a cache).
-      length: int [...], each example's own unpadded number of input positions, the same from prefill to the last decoded
-        token; None where it is not known, which dynamic frequency maps read as "the original length".
-      query_order, key_order: int [..., Tq] and [..., Tk], on one scale: a query sees the keys whose order is not above its own.
-        By default 0 .. T - 1; where `key` is given, the positions themselves, which count tokens if they are consecutive.
-      query_segment, key_segment: int [..., Tq] and [..., Tk]: a query sees the keys of its own document only. None is one
-        document; where `key` is None, key_segment is the queries' by default.
-      axes: how many axes a position has (row and column: 2); None for the usual one, which has no axis of its own.
-    """
-
-    query: jax.Array
-    key: jax.Array | None = None
-    length: jax.Array | int | None = None
-    query_order: jax.Array | None = None
-    key_order: jax.Array | None = None
-    query_segment: jax.Array | None = None
-    key_segment: jax.Array | None = None
-    axes: int | None = None
-
-    @property
-    def keys(self) -> jax.Array:
-        """The key positions, [..., Tk]."""
-        return self.query if self.key is None else self.key
-
-    @property
-    def orders(self) -> tuple[jax.Array, jax.Array]:
-        """The order of queries and keys, [..., Tq] and [..., Tk], with the defaults filled in."""
-        query, key = self.query_order, self.key_order
-        if self.key is None:
-            query = jnp.arange(self.query.shape[-1]) if query is None else query
-            return query, query if key is None else key
-        if self.axes is not None and (query is None or key is None):
-            raise ValueError(
-                f"positions of {self.axes} axes say nothing of order; give query_order and key_order where keys are given apart"
-            )
-        return self.query if query is None else query, self.key if key is None else key
-
-    @property
-    def segments(self) -> tuple[jax.Array, jax.Array] | None:
-        """The documents of queries and keys, [..., Tq] and [..., Tk]; None: all are one. ValueError if some token has none."""
-        query, key = self.query_segment, self.key_segment
-        if query is None and key is None:
-            return None
-        key = query if key is None and self.key is None else key
-        if query is None or key is None:
-            raise ValueError(
-                "segments keep documents apart where both queries and keys have them: give query_segment, and key_segment where "
-                "keys are given apart"
-            )
-        for name, segment, at in (("query", query, self.query), ("key", key, self.keys)):
-            if segment.shape[-1] != at.shape[-1]:
-                raise ValueError(
-                    f"{name}_segment is of {segment.shape[-1]} tokens, but {at.shape[-1]} {name} positions are given; "
-                    "each needs one"
-                )
-        return query, key
-
-    def require_fit(self, q: jax.Array | None, k: jax.Array | None) -> None:
-        """ValueError unless these are the positions of q, [..., Tq, H, D], and k, [..., Tk, H, D]; None is not looked at."""
-        for name, x, at in (("q", q, self.query), ("k", k, self.keys)):
-            if x is not None and x.shape[-3] != at.shape[-1]:
-                raise ValueError(
-                    f"{name} {x.shape} has {x.shape[-3]} tokens, but there are {at.shape[-1]} positions of them; give "
-                    f"{'query=' if name == 'q' else 'key='} one for each (with a cache: those of all its keys)"
-                )
-
-    def visible(self) -> jax.Array:
-        """bool [..., Tq, Tk]: which keys a query may see: those of its own document that do not come after it."""
-        query, key = pairwise(*self.orders)
-        if self.segments is None:
-            return key <= query
-        query_segment, key_segment = pairwise(*self.segments)
-        rank = max(query.ndim, query_segment.ndim)
-        return leading(key <= query, rank) & leading(query_segment == key_segment, rank)
-
-    def require_axes(self) -> None:
-        """ValueError unless the arrays have the axes that are stated."""
-        for name, x in (("query", self.query), ("key", self.keys)):
-            if x.ndim < 2 or x.shape[0] != self.axes:
-                raise ValueError(
-                    f"{name} positions of {self.axes} axes must be [{self.axes}, ..., T], got {x.shape}; stack them first"
-                )
-
-    def along(self, axis: int | None, reader: str) -> "Positions":
-        """These positions on one axis; tokens of a plain text stand at the same place on every axis.
-
-        Args:
-          axis: which; None if the encoder reads positions of one axis only.
-          reader: the encoder's name, for the message.
-
-        Raises:
-          ValueError: the positions have several axes and `axis` names none of them.
-        """
-        require_axis(self.axes, axis, reader)
-        if self.axes is None or axis is None:
-            return self
-        self.require_axes()
-        key = None if self.key is None else self.key[axis]
-        return replace(self, query=self.query[axis], key=key, axes=None)
-
-
-def require_axis(axes: int | None, axis: int | None, reader: str) -> None:
-    """ValueError if positions have so many axes (None: the usual one) and the encoder called `reader` names none of them."""
-    if axes is not None and (axis is None or not 0 <= axis < axes):
-        raise ValueError(
-            f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {axes}, counted from 0; "
-            "use RoPE with sections=, which reads several, or a bias with axis=, which reads one of them"
-        )
-
-
-def leading(x: jax.Array, rank: int) -> jax.Array:
-    """x with ones put in front up to `rank` axes."""
-    return jnp.reshape(x, (1,) * (rank - x.ndim) + x.shape)
-
-
-def pairwise(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """query [..., Tq] and key [..., Tk] as [..., Tq, 1] and [..., 1, Tk] of one rank, for a value of every pair."""
-    query, key = jnp.expand_dims(query, -1), jnp.expand_dims(key, -2)
-    rank = max(query.ndim, key.ndim)
-    return leading(query, rank), leading(key, rank)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,14 +142,3 @@ class NoPE(Encoder):
       >>> rj.NoPE().bias({}, q, k, positions) is None
       True
     """
-
-
-def require_scale(name: str, value: float) -> None:
-    """Raises ValueError unless the standard deviation called `name` is finite and not negative."""
-    if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {value}; the usual one is 0.02, and 0.0 begins at zero")
-
-
-def is_traced(*values: Any) -> bool:
-    """Whether any of the values is known only while a compiled program runs."""
-    return any(isinstance(value, jax.core.Tracer) for value in values)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from rope_jax.encoders.base import Encoder
-from rope_jax.encoders.parts import Parts
+from .base import Encoder
+from .combine import Parts
 
 __all__ = ["Layers"]
 

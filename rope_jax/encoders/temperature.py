@@ -7,7 +7,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from rope_jax.encoders.base import Dims, Encoder, Params, Positions, Tables, require_axis
+from .base import Dims, Encoder, Params, Tables
+from .positions import Positions, require_axis
 
 __all__ = ["LogN", "LogitScale", "log_n_scale"]
 

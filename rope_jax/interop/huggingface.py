@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rope_jax.encoders.base import Dims, NoPE
-from rope_jax.encoders.longrope import LongRoPE
-from rope_jax.encoders.rope import RoPE
-from rope_jax.encoders.scaling import FrequencyMap
-from rope_jax.encoders.yarn import YaRN
+from rope_jax.encoders.rotary.rope import RoPE
+from rope_jax.encoders.rotary.scaling.base import FrequencyMap
+from rope_jax.encoders.rotary.scaling.longrope import LongRoPE
+from rope_jax.encoders.rotary.scaling.yarn import YaRN
 from rope_jax.interop.model_config import Config, fraction_of, head_dim_of, is_interleaved, listed, of_layer, slice_of, split
 from rope_jax.interop.rope_types import ALIASES, FRACTION, LONGEST, ORIGINAL, TOP_NAMES, TYPES, checked, field_of
 

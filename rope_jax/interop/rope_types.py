@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rope_jax.encoders.llama3 import Llama3
-from rope_jax.encoders.longrope import LongRoPE
-from rope_jax.encoders.proportional import Proportional
-from rope_jax.encoders.scaling import DynamicNTK, FrequencyMap, Linear
-from rope_jax.encoders.yarn import YaRN
+from rope_jax.encoders.rotary.scaling.base import FrequencyMap
+from rope_jax.encoders.rotary.scaling.dynamic_ntk import DynamicNTK
+from rope_jax.encoders.rotary.scaling.linear import Linear
+from rope_jax.encoders.rotary.scaling.llama3 import Llama3
+from rope_jax.encoders.rotary.scaling.longrope import LongRoPE
+from rope_jax.encoders.rotary.scaling.proportional import Proportional
+from rope_jax.encoders.rotary.scaling.yarn import YaRN
 
 ORIGINAL = "original_max_position_embeddings"
 LONGEST = "max_position_embeddings"

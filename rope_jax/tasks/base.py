@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rope_jax.encoders.checked import Checked
+from rope_jax.encoders._internal.typed_dataclass import Checked
 
 __all__ = ["BOS", "EOS", "FIRST_SYMBOL", "PAD", "SEP", "Batch", "Task"]
 

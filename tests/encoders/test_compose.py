@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
-from rope_jax.config import Method, ModelConfig, Variant
-from rope_jax.forms import content_hash
-from rope_jax.model import encoding_params, functional
+from rope_jax.model.transformer import encoding_params, functional
+from rope_jax.study.config import Method, ModelConfig, Variant
+from rope_jax.study.serialization import content_hash
 
 DIMS = rj.Dims(width=8, num_heads=2, head_dim=4)
 LENGTH = 6

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
-from rope_jax.forms import options
+from rope_jax.study.serialization import options
 
 DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
 EXAMPLES = [

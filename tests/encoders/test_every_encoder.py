@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import rope_jax as rj
 from examples import ABSOLUTE, BIASES, CONTENT, ENCODERS, MAPS, RELATIVE, ROTATIONS
-from rope_jax.attention import attend
-from rope_jax.config import Method, ModelConfig, Variant
-from rope_jax.forms import described
-from rope_jax.model import encoding_params, functional
+from rope_jax.model.attention import attend
+from rope_jax.model.transformer import encoding_params, functional
+from rope_jax.study.config import Method, ModelConfig, Variant
+from rope_jax.study.serialization import described
 from rope_jax.tasks import Copy
-from rope_jax.train import loss
+from rope_jax.training.train import loss
 
 DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
 LENGTH = 9

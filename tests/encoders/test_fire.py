@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
-from rope_jax.attention import attend
+from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
 ENCODER = rj.Fire(hidden=5, init_c=0.3, init_threshold=50.0)

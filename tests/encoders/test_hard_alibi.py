@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
-from rope_jax.attention import attend
+from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=12, num_heads=3, head_dim=4)
 QUERY = np.array([[0, 3, 7, 40], [2, 5, 900, 130]])  # neither contiguous nor sorted

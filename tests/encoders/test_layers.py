@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
-from rope_jax.attention import attend
-from rope_jax.config import Method, ModelConfig, Variant
-from rope_jax.model import encoding_params, functional
+from rope_jax.model.attention import attend
+from rope_jax.model.transformer import encoding_params, functional
+from rope_jax.study.config import Method, ModelConfig, Variant
 
 CONFIG = ModelConfig(num_layers=4, width=16, num_heads=2, mlp_factor=1)
 TOKENS = jnp.array([1, 5, 3, 4, 4, 2, 6])

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
-from rope_jax.attention import attend
+from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=32, num_heads=2, head_dim=16)
 LENGTH = 6

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
-from rope_jax.attention import attend
+from rope_jax.model.attention import attend
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_5_24.json").read_text())["t5_buckets"]
 DIMS = rj.Dims(width=12, num_heads=3, head_dim=4)

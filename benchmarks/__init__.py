@@ -1,0 +1,18 @@
+"""The benchmarks, one a file: name on the command line -> its flags, and how it is run."""
+
+from benchmarks.attention import AttentionBenchmark
+from benchmarks.compile import CompileBenchmark
+from benchmarks.curve import CurveBenchmark
+from benchmarks.harness import Benchmark
+from benchmarks.replicas import ReplicasBenchmark
+from benchmarks.rotate import RotateBenchmark
+from benchmarks.step import StepBenchmark
+
+BENCHMARKS: dict[str, type[Benchmark]] = {
+    "step": StepBenchmark,
+    "curve": CurveBenchmark,
+    "replicas": ReplicasBenchmark,
+    "compile": CompileBenchmark,
+    "attention": AttentionBenchmark,
+    "rotate": RotateBenchmark,
+}

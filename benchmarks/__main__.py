@@ -1,0 +1,53 @@
+"""Measures how fast parts of this package are, beside a limit and beside other libraries, all in one run and in turns.
+
+    python -m benchmarks rotate --out rotate.json
+
+The benchmark comes first, then its flags (`python -m benchmarks rotate --help` lists them). Other libraries take part
+where they are installed: pip install '.[benchmark]'.
+"""
+
+import sys
+
+import tyro
+
+from benchmarks import BENCHMARKS, harness
+from experiments.cli import perhaps, refusing
+from rope_jax.study import store
+
+_USAGE = "usage: python -m benchmarks {" + ",".join(BENCHMARKS) + "} [--out FILE.json ...]"
+
+
+def parse(arguments: list[str]) -> harness.Benchmark:
+    """Reads a command line; ValueError or exit 2 if it asks for what is impossible."""
+    name, *flags = arguments
+    if name not in BENCHMARKS:
+        raise ValueError(f"there is no benchmark {name}{perhaps(name, BENCHMARKS)}; there are {', '.join(BENCHMARKS)}")
+    given = tyro.cli(BENCHMARKS[name], args=flags, prog=f"python -m benchmarks {name}")
+    if given.out is not None:
+        harness.require_writable(given.out)
+    return given
+
+
+def main(arguments: list[str]) -> None:
+    """The command; `arguments` as in sys.argv[1:]."""
+    if not arguments or arguments[0].startswith("-"):
+        help_asked = bool({"-h", "--help"} & set(arguments))
+        print(*([__doc__] if help_asked else []), _USAGE, sep="\n", file=sys.stdout if help_asked else sys.stderr)
+        sys.exit(0 if help_asked else 2)
+    with refusing():
+        benchmark = parse(arguments)
+    try:
+        rows = benchmark.run(lambda line: print(line, file=sys.stderr, flush=True))
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing is written", file=sys.stderr)
+        sys.exit(130)
+    print(benchmark.table(rows))
+    if benchmark.out is not None:
+        store.write_whole(benchmark.out, harness.to_json(arguments[0], benchmark, rows))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:  # before anything is measured, or after
+        sys.exit(130)

@@ -1,0 +1,1 @@
+"""Other implementations that the benchmarks compare with."""

@@ -1,0 +1,83 @@
+"""A learned row for each position, added to the input (Gehring et al. 2017, arXiv:1705.03122, section 3.1; BERT, GPT-2)."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._internal.checks import is_traced, require_scale
+from ..base import Dims, Encoder, Params, Tables
+from ..positions import Positions, require_axis
+
+__all__ = ["Learned"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned(Encoder):
+    """Adds row p of a learned table to the embedding at position p. The table has no row past `max_length`.
+
+    Rows that training never visits keep their initial values, but for weight decay: a table longer than the training length
+    is allowed, and shows what an untrained row does.
+
+    Formula: x + table[p], table learned
+    Extrapolates: no, there is no row past max_length
+    Knows: nothing
+
+    Example:
+      >>> rj.Learned(max_length=8).init(jax.random.key(0), dims)["table"].shape
+      (8, 16)
+
+    Attributes:
+      max_length: rows of the table, for positions 0 .. max_length - 1.
+      init_scale: standard deviation of the initial rows (0.02, as BERT and GPT-2).
+    """
+
+    max_length: int
+    init_scale: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_length < 1:
+            raise ValueError(f"Learned max_length must be at least 1, got {self.max_length}")
+        require_scale("Learned init_scale", self.init_scale)
+
+    def init(self, key: jax.Array, dims: Dims) -> Params:
+        return {"table": self.init_scale * jax.random.normal(key, (self.max_length, dims.width), jnp.float32)}
+
+    def check(self, dims: Dims, length: int) -> None:
+        if length > self.max_length:
+            raise ValueError(
+                f"Learned(max_length={self.max_length}) has no row for position {length - 1}; raise max_length to {length} "
+                f"or more, or keep to {self.max_length} input positions"
+            )
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        require_axis(axes, None, "Learned")
+        if real:
+            raise ValueError(_needs_whole("real ones"))
+
+    def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
+        """Looks rows up. A position outside the table is an error, or NaN where positions are traced; never a clamp."""
+        p = positions.along(None, "Learned").query
+        if not jnp.issubdtype(p.dtype, jnp.integer):
+            raise ValueError(_needs_whole(p.dtype))
+        if not is_traced(p) and p.size:
+            known = np.asarray(p)
+            outside = known[(known < 0) | (known >= self.max_length)]
+            if outside.size:
+                raise ValueError(
+                    f"Learned(max_length={self.max_length}) has no row for position {outside[0]}; raise max_length, or "
+                    f"evaluate this encoder at lengths up to {self.max_length}"
+                )
+        p = p.astype(jnp.int32)  # a narrower type cannot hold max_length, which stands for "no row" below
+        # mode="fill" still counts negative positions from the end, so send them past it
+        rows = jnp.take(tables["table"], jnp.where(p < 0, self.max_length, p), axis=0, mode="fill", fill_value=jnp.nan)
+        return x + jnp.broadcast_to(rows, x.shape).astype(x.dtype)
+
+
+def _needs_whole(got: object) -> str:
+    return (
+        f"Learned needs integer positions to look rows up, got {got}; round them, or use an encoder that is a function of real "
+        "positions, such as Sinusoidal or RoPE"
+    )

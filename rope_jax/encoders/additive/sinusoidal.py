@@ -1,0 +1,121 @@
+"""Sinusoidal encoding, added to the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..base import Encoder, Tables
+from ..positions import Positions, require_axis
+
+__all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
+
+Order = Literal["interleaved", "concatenated"]
+Spacing = Literal["vaswani", "tensor2tensor"]
+
+
+def inverse_wavelengths(dim: int, base: float, spacing: Spacing) -> np.ndarray:
+    """float64 [ceil(dim / 2)]: the angular frequency of each sine, computed on the host."""
+    if dim < 1:
+        raise ValueError(f"sinusoidal dim must be at least 1, got {dim}")
+    if not base > 0:
+        raise ValueError(f"sinusoidal base must be positive, got {base}; the usual value is 10000.0")
+    pairs = np.arange((dim + 1) // 2, dtype=np.float64)
+    if spacing == "vaswani":
+        return base ** (-2.0 * pairs / dim)
+    if spacing == "tensor2tensor":
+        return base ** (-pairs / max(dim // 2 - 1, 1))
+    raise ValueError(f"spacing must be 'vaswani' or 'tensor2tensor', got {spacing!r}")
+
+
+def sinusoidal(
+    positions: jax.Array,
+    dim: int,
+    *,
+    base: float = 10_000.0,
+    order: Order = "interleaved",
+    spacing: Spacing = "vaswani",
+) -> jax.Array:
+    """PE(p, 2i) = sin(p / base^(2i/dim)), PE(p, 2i+1) = cos(p / base^(2i/dim)) (arXiv:1706.03762, section 3.5).
+
+    Args:
+      positions: [..., T], any integer or float dtype.
+      dim: features; odd is allowed and gives one sine more than cosines.
+      base: the longest wavelength is about 2 pi base.
+      order: "interleaved" (sin, cos, sin, ...), as the paper; "concatenated" (all sines, then all cosines), as tensor2tensor.
+      spacing: "vaswani" base^(-2i/dim), as the paper; "tensor2tensor" base^(-i/max(dim//2 - 1, 1)), as that library.
+
+    Returns:
+      float32 [..., T, dim].
+
+    Raises:
+      ValueError: dim < 1, base <= 0, or an unknown order or spacing.
+    """
+    inverse = jnp.asarray(inverse_wavelengths(dim, base, spacing), jnp.float32)
+    angles = jnp.expand_dims(jnp.asarray(positions, jnp.float32), -1) * jnp.reshape(inverse, (1,) * jnp.ndim(positions) + (-1,))
+    sin, cos = jnp.sin(angles), jnp.cos(angles)
+    if order == "concatenated":
+        return jnp.concatenate([sin, cos[..., : dim // 2]], axis=-1)
+    if order == "interleaved":
+        return jnp.stack([sin, cos], axis=-1).reshape(*angles.shape[:-1], 2 * angles.shape[-1])[..., :dim]
+    raise ValueError(f"order must be 'interleaved' or 'concatenated', got {order!r}")
+
+
+def sinusoidal_shift(offset: float, dim: int, *, base: float = 10_000.0) -> jax.Array:
+    """The matrix that moves an interleaved encoding by `offset`: PE(p + offset) = shift @ PE(p) (arXiv:1706.03762, section 3.5).
+
+    Args:
+      offset: how far to move, in positions; any sign. May be traced.
+      dim: features; even, since each pair needs its sine and its cosine.
+      base: as in `sinusoidal`.
+
+    Returns:
+      float32 [dim, dim], block diagonal with blocks [[cos b, sin b], [-sin b, cos b]], b = offset / base^(2i/dim).
+
+    Raises:
+      ValueError: dim odd or < 1, or base <= 0.
+    """
+    if dim % 2:
+        raise ValueError(f"sinusoidal_shift needs an even dim, got {dim}: the last sine of an odd one has no cosine")
+    angles = jnp.asarray(offset, jnp.float32) * jnp.asarray(inverse_wavelengths(dim, base, "vaswani"), jnp.float32)
+    sines, cosines = 2 * np.arange(dim // 2), 2 * np.arange(dim // 2) + 1
+    shift = jnp.zeros((dim, dim), jnp.float32)
+    shift = shift.at[sines, sines].set(jnp.cos(angles)).at[sines, cosines].set(jnp.sin(angles))
+    return shift.at[cosines, cosines].set(jnp.cos(angles)).at[cosines, sines].set(-jnp.sin(angles))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sinusoidal(Encoder):
+    """Adds fixed sines and cosines of the position to the embeddings (arXiv:1706.03762, section 3.5).
+
+    Formula: x + PE(p), PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos(p / base^(2i/width))
+    Extrapolates: yes in form; sums of features and unseen angles are new to the model
+    Knows: nothing
+
+    Example:
+      >>> rj.sinusoidal(jnp.array([1]), 4).round(4)
+      Array([[0.8415, 0.5403, 0.01  , 1.    ]], dtype=float32)
+
+    Attributes:
+      base, order, spacing: as in `sinusoidal`.
+    """
+
+    base: float = 10_000.0
+    order: Order = "interleaved"
+    spacing: Spacing = "vaswani"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        inverse_wavelengths(1, self.base, self.spacing)
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        require_axis(axes, None, "Sinusoidal")
+
+    def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            raise ValueError(f"Sinusoidal adds to floats, got {x.dtype}; cast x first")
+        at = positions.along(None, "Sinusoidal").query
+        added = sinusoidal(at, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
+        return x + jnp.broadcast_to(added, x.shape).astype(x.dtype)

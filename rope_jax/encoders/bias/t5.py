@@ -1,0 +1,122 @@
+"""T5's relative bias: a learned number for every head and bucket of distances (Raffel et al. 2020, arXiv:1910.10683)."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._internal.checks import require_scale
+from ..base import Dims, Params, Tables
+from ..positions import Positions
+from .base import Bias, offsets
+
+__all__ = ["T5Bias", "t5_bucket"]
+
+
+def _bucket_of_distance(buckets: int, max_distance: int) -> np.ndarray:
+    """int32 [max_distance + 1]: the bucket of each distance; beyond, it is the last one's.
+
+    On the host, in the float32 steps of the released code, so that bounds which are whole numbers fall on the same side.
+    """
+    exact = buckets // 2
+    distance = np.arange(max_distance + 1)
+    log = np.log(np.maximum(distance, 1).astype(np.float32) / np.float32(exact))
+    coarse = log / np.float32(math.log(max_distance / exact)) * np.float32(buckets - exact)
+    bucket = np.where(distance < exact, distance, np.minimum(exact + coarse.astype(np.int32), buckets - 1))
+    return bucket.astype(np.int32)
+
+
+def _require_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> int:
+    """How many buckets one direction has; ValueError if that leaves none for single distances or for far ones."""
+    directions = 2 if bidirectional else 1
+    if num_buckets < 2 * directions or num_buckets % directions:
+        raise ValueError(
+            f"T5 num_buckets must be {'even and at least 4 when bidirectional' if bidirectional else 'at least 2'}, "
+            f"got {num_buckets}; the usual one is 32"
+        )
+    buckets = num_buckets // directions
+    if max_distance <= buckets // 2:
+        raise ValueError(
+            f"T5 max_distance must be above {buckets // 2}, up to which every distance has its own bucket, got {max_distance}; "
+            "raise it, or lower num_buckets"
+        )
+    return buckets
+
+
+def t5_bucket(relative_position: jax.Array, *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128) -> jax.Array:
+    """The bucket of a relative position: one for each small distance, then ever wider ones (arXiv:1910.10683, section 2.1).
+
+    Args:
+      relative_position: int [...], key position minus query position.
+      bidirectional: half of the buckets are for keys after the query; else all of those share bucket 0.
+      num_buckets: how many.
+      max_distance: from here on, all distances share the last bucket.
+
+    Returns:
+      int32 [...], from 0 to num_buckets - 1.
+
+    Raises:
+      ValueError: relative positions of a float dtype, or num_buckets and max_distance that leave no bucket for some distance.
+    """
+    relative = jnp.asarray(relative_position)
+    if not jnp.issubdtype(relative.dtype, jnp.integer):
+        raise ValueError(_needs_whole("t5_bucket", relative.dtype))
+    buckets = _require_buckets(num_buckets, max_distance, bidirectional)
+    relative = relative.astype(jnp.int32)
+    distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
+    bucket = jnp.asarray(_bucket_of_distance(buckets, max_distance))[jnp.minimum(distance, max_distance)]
+    return bucket + jnp.where(relative > 0, buckets, 0) if bidirectional else bucket
+
+
+def _needs_whole(reader: str, got: object) -> str:
+    return (
+        f"{reader} needs integer positions, got {got}; round them, or use a bias that is a function of real distances, such as "
+        "ALiBi, Kerple or Fire"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class T5Bias(Bias):
+    """Adds a learned number for every head and bucket of distances (arXiv:1910.10683, section 2.1).
+
+    Formula: bias[h, q, k] = table[t5_bucket(k - q), h]
+    Extrapolates: yes, all distances from max_distance on share one learned number
+    Knows: nothing
+
+    Example:
+      >>> rj.t5_bucket(-jnp.array([0, 1, 15, 16, 20, 128, 5000]), bidirectional=False).tolist()
+      [0, 1, 15, 16, 17, 31, 31]
+
+    Attributes:
+      num_buckets, max_distance, bidirectional: as in `t5_bucket`.
+      init_scale: standard deviation of the initial numbers.
+    """
+
+    num_buckets: int = 32
+    max_distance: int = 128
+    bidirectional: bool = False
+    init_scale: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_buckets(self.num_buckets, self.max_distance, self.bidirectional)
+        require_scale("T5Bias init_scale", self.init_scale)
+
+    def check_positions(self, axes: int | None, real: bool) -> None:
+        super().check_positions(axes, real)
+        if real:
+            raise ValueError(_needs_whole("T5Bias", "real ones"))
+
+    def init(self, key: jax.Array, dims: Dims) -> Params:
+        return {"table": self.init_scale * jax.random.normal(key, (self.num_buckets, dims.num_heads), jnp.float32)}
+
+    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        bucket = t5_bucket(
+            offsets(positions),
+            bidirectional=self.bidirectional,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
+        )
+        return jnp.moveaxis(tables["table"][bucket], -1, -3)

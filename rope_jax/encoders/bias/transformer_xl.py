@@ -1,0 +1,93 @@
+"""Transformer-XL's relative attention (Dai et al. 2019, arXiv:1901.02860)."""
+
+import math
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from .._internal.arrays import heads_alike, leading, wide
+from .._internal.checks import require_scale
+from ..additive.sinusoidal import inverse_wavelengths
+from ..base import Dims, Params, Tables
+from ..positions import Positions
+from .base import Bias
+
+__all__ = ["TransformerXL"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerXL(Bias):
+    """Adds what query and key say of their distance, and of each other's place (arXiv:1901.02860, section 3.3).
+
+    The score q . k becomes (q + u) . k + (q + v) . W R(q_position - k_position), of which q . k is attention's own part. With
+    the addition theorem the last term is a product of a turned query and a key's own sines, so no table over pairs is made.
+
+    Formula: bias[h, q, k] = (u_h . k + (q + v_h) . W_h R(q - k)) / sqrt(D), R sinusoidal; u, v, W learned, shared by the layers
+    Extrapolates: yes in form; R at distances beyond training is unseen
+    Knows: nothing
+
+    Example:
+      >>> params = rj.TransformerXL().init(jax.random.key(0), dims)
+      >>> rj.TransformerXL().bias(params, q, k, positions).shape  # heads, queries, keys
+      (2, 3, 3)
+
+    Attributes:
+      base: of the sinusoids, as in `sinusoidal`.
+      init_scale: standard deviation of the initial u, v and W.
+    """
+
+    base: float = 10_000.0
+    init_scale: float = 0.02
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.base < math.inf:
+            raise ValueError(f"TransformerXL base must be positive, got {self.base}; the usual value is 10000.0")
+        require_scale("TransformerXL init_scale", self.init_scale)
+
+    def check(self, dims: Dims, length: int) -> None:
+        if dims.width % 2:
+            raise ValueError(
+                f"TransformerXL needs an even width, got {dims.width}: its sinusoid pairs sines with cosines; add or drop one"
+            )
+
+    def init(self, key: jax.Array, dims: Dims) -> Params:
+        u, v, w = jax.random.split(key, 3)
+        heads = (dims.num_heads, dims.head_dim)
+        return {
+            "u": self.init_scale * jax.random.normal(u, heads, jnp.float32),
+            "v": self.init_scale * jax.random.normal(v, heads, jnp.float32),
+            "w": self.init_scale * jax.random.normal(w, (2, dims.width // 2, *heads), jnp.float32),
+        }
+
+    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        pairs = tables["w"].shape[1]
+        inverse = jnp.asarray(inverse_wavelengths(2 * pairs, self.base, "vaswani"), jnp.float32)
+
+        first = wide(
+            positions.keys[..., :1]
+        )  # distances alone count: measured from here, angles stay as small as the text is long
+
+        def waves(at: jax.Array) -> tuple[jax.Array, jax.Array]:
+            rank = max(at.ndim, first.ndim)
+            away = (leading(wide(at), rank) - leading(first, rank)).astype(jnp.float32)
+            angles = jnp.expand_dims(away, -1) * inverse.reshape((1,) * rank + (-1,))
+            return jnp.sin(angles), jnp.cos(angles)
+
+        def product(pattern: str, a: jax.Array, b: jax.Array) -> jax.Array:
+            return jnp.einsum(pattern, a, b, precision=lax.Precision.HIGHEST)
+
+        q, k = q.astype(jnp.float32), heads_alike(q, k).astype(jnp.float32)
+        q = q + tables["v"].reshape((1,) * (q.ndim - 2) + tables["v"].shape)
+        # what the query asks of the sines and of the cosines of the distance, [..., Tq, H, pairs]
+        of_sin, of_cos = (product("...thd,phd->...thp", q, tables["w"][i]) for i in (0, 1))
+        sin, cos = (jnp.expand_dims(x, -2) for x in waves(positions.query))
+        sin, cos = (jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, of_sin.shape)) for x in (sin, cos))
+        # sin(m - n) = sin m cos n - cos m sin n, cos(m - n) = cos m cos n + sin m sin n
+        of_key_sin, of_key_cos = of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos
+        key_sin, key_cos = waves(positions.keys)
+        place = product("...thp,...sp->...hts", of_key_sin, key_sin) + product("...thp,...sp->...hts", of_key_cos, key_cos)
+        content = product("hd,...shd->...hs", tables["u"], k)
+        return (place + jnp.expand_dims(content, -2)) / math.sqrt(q.shape[-1])

@@ -1,0 +1,263 @@
+"""Rotary position embedding, the pure functions; the encoder is in `rope` (Su et al. 2021, arXiv:2104.09864).
+
+How the functions follow each other::
+
+    frequencies = rotary_frequencies(rotary_dim, scaling=...)     once a model
+    cos, sin = rotary_tables(frequencies, positions)              once a forward pass
+    q, k = rotate(q, cos, sin), rotate(k, cos, sin)               every layer
+
+A loop over layers shares the tables.
+"""
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from .._internal.arrays import leading
+from .._internal.checks import is_traced
+from .exact_angles import fixed_point_turns, turned_angle
+from .scaling.base import FrequencyMap
+
+__all__ = ["Frequencies", "rotary_frequencies", "rotary_tables", "rotate", "rotation_matrix"]
+
+Layout = Literal["half", "interleaved"]
+Arrangement = Literal["chunked", "interleaved", "axial"]
+
+
+class Frequencies(NamedTuple):
+    """RoPE's angular frequencies, a pytree.
+
+    Attributes:
+      inv_freq: float32 [..., R/2], radians a position.
+      attention_scale: float32 [...], multiplies cos and sin.
+      inv_freq_low: float32 [..., R/2]; inv_freq + inv_freq_low is the float64 value where all was concrete, else 0.
+    """
+
+    inv_freq: jax.Array
+    attention_scale: jax.Array
+    inv_freq_low: jax.Array
+
+
+def rotary_frequencies(
+    rotary_dim: int,
+    *,
+    base: float | jax.Array = 10_000.0,
+    scaling: FrequencyMap | None = None,
+    length: int | jax.Array | None = None,
+) -> Frequencies:
+    """theta_i = base^(-2i/rotary_dim), i = 0 .. rotary_dim/2 - 1 (arXiv:2104.09864, section 3.2.2), then the frequency map.
+
+    Args:
+      rotary_dim: the rotated part of the head dimension; even.
+      base: may be traced (a learned base).
+      scaling: a frequency map, or None.
+      length: int [...], the current number of input positions, for maps that read it; may be traced; with such a map, an
+        array of lengths gives an array of frequencies. None means the original length.
+
+    Returns:
+      Frequencies, computed on the host in float64 where base and length are concrete.
+
+    Raises:
+      ValueError: rotary_dim odd or < 2, base <= 0, or a negative length; concrete values only.
+    """
+    if rotary_dim < 2 or rotary_dim % 2:
+        raise ValueError(
+            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs; choose another width"
+        )
+    if scaling is not None and not isinstance(scaling, FrequencyMap):
+        raise ValueError(f"scaling must be a frequency map, such as NTK(factor=2.0), or None, got {scaling!r}")
+    exponents = -2.0 * np.arange(rotary_dim // 2, dtype=np.float64) / rotary_dim
+    if is_traced(base):
+        base = jnp.asarray(base, jnp.float32)
+        return mapped(jnp.exp(jnp.log(base) * jnp.asarray(exponents, jnp.float32)), base, scaling, length)
+    base = float(base)
+    if not 0 < base < math.inf:
+        raise ValueError(f"RoPE base must be positive, got {base}; the usual value is 10000.0")
+    return mapped(base**exponents, base, scaling, length)
+
+
+def mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any) -> Frequencies:
+    """Applies the map: on the host in float64 for a numpy inv_freq and a concrete length, else in float32."""
+    host = isinstance(inv_freq, np.ndarray) and not is_traced(length)
+    xp = np if host else jnp
+    if length is not None:
+        if not is_traced(length) and np.any(np.asarray(length) < 0):
+            raise ValueError(f"length counts input positions and must not be negative, got {np.min(np.asarray(length))}")
+        length = xp.expand_dims(xp.asarray(length, np.float64 if host else jnp.float32), -1)
+    inv_freq = xp.asarray(inv_freq, np.float64 if host else jnp.float32)
+    attention_scale: Any = 1.0
+    if scaling is not None:
+        scaling.check(inv_freq.shape[-1])
+        inv_freq, attention_scale = scaling.apply(inv_freq, base=base, length=length, xp=xp)
+    high = xp.asarray(inv_freq, np.float32)
+    low = xp.asarray(inv_freq - high, np.float32) if host else jnp.zeros_like(high)
+    scale = xp.asarray(attention_scale, np.float32)
+    scale = xp.broadcast_to(scale[..., 0] if scale.ndim else scale, high.shape[:-1])
+    return Frequencies(jnp.asarray(high), jnp.asarray(scale), jnp.asarray(low))
+
+
+def rotary_tables(
+    frequencies: Frequencies,
+    positions: jax.Array,
+    *,
+    sections: tuple[int, ...] | None = None,
+    arrangement: Arrangement = "chunked",
+    exact: bool = False,
+) -> tuple[jax.Array, jax.Array]:
+    """The cosine and sine of every position and frequency, attention_scale folded in.
+
+    Args:
+      frequencies: from `rotary_frequencies`; a leading axis there is an example's own frequencies.
+      positions: [..., T], any integer or float dtype; with `sections`, [axes, ..., T].
+      sections: how many of the R/2 pairs each chunk has; they sum to R/2. None: one axis of positions.
+      arrangement: "chunked" (Qwen2-VL): chunk j of the pairs reads axis j mod axes, TT HHH WWW; "interleaved" (Qwen3-VL): all
+        pairs read axis 0, save that axis a > 0 takes pairs a, a + axes, a + 2 axes, ..., sections[a] of them; "axial" (images):
+        chunks of equal size, RR CC, and each has the whole range of frequencies, every axes-th of them.
+      exact: reduce the angle in whole turns with integer arithmetic: error <= 1e-6 up to position 1e7, where the float32
+        product has lost everything (see `turns`); the angles are those of the frequencies given, which are float64's where base,
+        scaling and length were concrete, and float32's where one was traced.
+
+    Returns:
+      (cos, sin), float32 [..., T, R/2].
+
+    Raises:
+      ValueError: sections that do not sum to R/2 or do not fit, an unknown arrangement.
+    """
+    inv_freq, attention_scale, low = frequencies
+    positions = jnp.asarray(positions)
+    if sections is None:
+        spread = jnp.expand_dims(positions, -1)
+    else:
+        axis_of_pair, source = arranged(sections, arrangement, positions.shape[0], inv_freq.shape[-1])
+        spread = jnp.moveaxis(jnp.take(positions, axis_of_pair, axis=0), 0, -1)
+        inv_freq, low = inv_freq[..., source], low[..., source]
+    rank = max(spread.ndim, inv_freq.ndim + 1)
+    spread = leading(spread, rank)
+
+    def per_pair(x: jax.Array) -> jax.Array:
+        return leading(jnp.expand_dims(x, -2), rank)
+
+    angles = spread.astype(jnp.float32) * per_pair(inv_freq)
+    if exact:
+        turns = [per_pair(limb) for limb in fixed_point_turns(inv_freq, low)]
+        # integers have no derivative: the value is the reduced angle's, the derivative the product's
+        reduced = turned_angle(spread, turns, per_pair(inv_freq))
+        angles = lax.stop_gradient(reduced) + (angles - lax.stop_gradient(angles))
+    scale = leading(jnp.expand_dims(attention_scale, (-2, -1)), rank)
+    return jnp.cos(angles) * scale, jnp.sin(angles) * scale
+
+
+def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which axis of the positions each pair reads, and which frequency it turns with; both int [R/2]."""
+    if any(size < 0 for size in sections) or sum(sections) != pairs:
+        raise ValueError(
+            f"sections={tuple(sections)} must not be negative and must sum to the {pairs} rotated pairs, got {sum(sections)}; "
+            "change them, or the rotated width"
+        )
+    own = np.arange(pairs)
+    if arrangement == "chunked":
+        if len(sections) < axes:
+            raise ValueError(
+                f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes; give each one"
+            )
+        return np.repeat(np.arange(len(sections)) % axes, sections), own
+    if arrangement not in ("interleaved", "axial"):
+        raise ValueError(f"arrangement must be 'chunked', 'interleaved' or 'axial', got {arrangement!r}")
+    if len(sections) != axes:
+        raise ValueError(
+            f"{arrangement} sections={tuple(sections)} need one axis of positions each, got {axes} axes; give as many sections"
+        )
+    if arrangement == "axial":
+        if len(set(sections)) > 1:
+            raise ValueError(
+                f"axial sections={tuple(sections)} must be equal: every axis has the same frequencies; or use 'chunked'"
+            )
+        return np.repeat(np.arange(axes), sections), np.tile(own[::axes], axes)
+    chosen = np.zeros(pairs, int)
+    for axis in range(1, axes):
+        taken = axis + axes * np.arange(sections[axis])
+        if taken.size and taken[-1] >= pairs:
+            raise ValueError(
+                f"interleaved sections={tuple(sections)} do not fit: axis {axis} would take pair {taken[-1]} of {pairs}; "
+                f"give it at most {len(range(axis, pairs, axes))} pairs"
+            )
+        chosen[taken] = axis
+    return chosen, own
+
+
+def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "half", inverse: bool = False) -> jax.Array:
+    """Turns each pair of features by its angle (arXiv:2104.09864, eq. 34).
+
+    Args:
+      x: [..., T, H, D], any float dtype.
+      cos, sin: float32 [..., T, R/2] with R <= D; features from R on pass through.
+      layout: which features form a pair. "half": (i, i + R/2), as Llama and GPT-NeoX; "interleaved": (2i, 2i + 1), as GPT-J and
+        the paper. Checkpoints do not say which they were trained with.
+      inverse: turn back by the same angle.
+
+    Returns:
+      The rotated x, in x's dtype; the arithmetic is float32.
+
+    Raises:
+      ValueError: x is not of a float dtype, R > D, cos and sin of different shapes or of other shapes than x allows, an
+        unknown layout.
+    """
+    pairs, width = cos.shape[-1], x.shape[-1]
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        raise ValueError(f"rotate turns floats, got {x.dtype}; cast x first")
+    if cos.shape != sin.shape:
+        raise ValueError(f"cos and sin must have one shape, got {cos.shape} and {sin.shape}")
+    if 2 * pairs > width:
+        raise ValueError(f"the tables turn {2 * pairs} features, but x has {width} a head; use rotary_dim <= {width}")
+    # leading axes of the tables may be missing or 1; their T is x's
+    batch = (1,) * (x.ndim - 1 - cos.ndim) + cos.shape[:-2]
+    fits = len(batch) == x.ndim - 3 and all(n in (1, m) for n, m in zip(batch, x.shape[:-3], strict=True))
+    if not fits or cos.shape[-2] != x.shape[-3]:
+        raise ValueError(f"x {x.shape} must have the axes [..., T, H, D] and the tables {cos.shape} [..., T, R/2] of the same T")
+    axis = _pair_axis(layout)
+    shape = (2, pairs) if axis == -2 else (pairs, 2)
+    turned = x[..., : 2 * pairs].astype(jnp.float32).reshape(*x.shape[:-1], *shape)
+    # the derivative of a split joins two views; that of two slices pads and adds, which costs bfloat16 twice as much
+    first, second = (jnp.squeeze(part, axis) for part in lax.split(turned, (1, 1), axis=turned.ndim + axis))
+    cos = leading(jnp.expand_dims(cos, -2), x.ndim)
+    sin = leading(jnp.expand_dims(-sin if inverse else sin, -2), x.ndim)
+    # stacking views of one axis of two is what keeps this at the speed of memory; joining two halves costs twice as much
+    out = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
+    out = out.reshape(*out.shape[:-2], 2 * pairs).astype(x.dtype)
+    return out if 2 * pairs == width else jnp.concatenate([out, x[..., 2 * pairs :]], axis=-1)
+
+
+def _pair_axis(layout: str) -> int:
+    """Where the axis of two stands when the rotated features are viewed as pairs."""
+    if layout == "half":
+        return -2
+    if layout == "interleaved":
+        return -1
+    raise ValueError(f"layout must be 'half' (Llama, GPT-NeoX) or 'interleaved' (GPT-J, the paper), got {layout!r}")
+
+
+def rotation_matrix(position: float | jax.Array, frequencies: Frequencies, *, layout: Layout = "interleaved") -> jax.Array:
+    """The matrix R with R @ x = rotate(x) at one position (arXiv:2104.09864, eq. 15), without attention_scale.
+
+    Args:
+      position: a scalar; may be traced.
+      frequencies: from `rotary_frequencies`, one vector of them.
+      layout: as in `rotate`; the paper's is "interleaved".
+
+    Returns:
+      float32 [rotary_dim, rotary_dim], block diagonal in the interleaved layout with blocks [[cos, -sin], [sin, cos]].
+    """
+    if frequencies.inv_freq.ndim != 1:
+        raise ValueError(f"rotation_matrix takes one vector of frequencies, got {frequencies.inv_freq.shape}; vmap over more")
+    pairs = frequencies.inv_freq.shape[-1]
+    features = np.arange(2 * pairs).reshape((2, pairs) if _pair_axis(layout) == -2 else (pairs, 2))
+    first, second = np.moveaxis(features, _pair_axis(layout), 0)
+    angles = jnp.asarray(position, jnp.float32) * frequencies.inv_freq
+    cos, sin = jnp.cos(angles), jnp.sin(angles)
+    matrix = jnp.zeros((2 * pairs, 2 * pairs), jnp.float32)
+    matrix = matrix.at[first, first].set(cos).at[second, second].set(cos)
+    return matrix.at[first, second].set(-sin).at[second, first].set(sin)

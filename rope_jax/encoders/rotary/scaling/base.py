@@ -1,0 +1,81 @@
+"""Frequency maps: how RoPE's inverse frequencies change when the text grows past the trained length.
+
+A map is a frozen dataclass with one method, `apply`. It works alike on host float64 arrays (numpy) and on traced float32
+ones (jax.numpy), whichever module it is handed as `xp`. A dynamic map is a pure function of the length it is given; no length
+means the original one.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..._internal.typed_dataclass import Checked
+
+__all__ = ["FrequencyMap"]
+
+Array = Any  # numpy float64 on the host, jax float32 when traced
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrequencyMap(Checked):
+    """Base of the frequency maps."""
+
+    @property
+    def needs_length(self) -> bool:
+        """Whether the map reads the current length."""
+        return False
+
+    @property
+    def presumed_length(self) -> int | None:
+        """The trained length, in input positions, that the map presumes: its `original_length`, if it has one."""
+        return getattr(self, "original_length", None)
+
+    def check(self, pairs: int) -> None:
+        """Raises ValueError if the map does not fit so many frequencies. Called before tracing."""
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        """Maps the default frequencies.
+
+        Args:
+          inv_freq: [R/2], base^(-2i/R) or learned ones in their place.
+          base: scalar, the base they came from.
+          length: [..., 1] or None, the current lengths.
+          xp: numpy or jax.numpy, the module that the arrays belong to.
+
+        Returns:
+          The mapped [..., R/2], and attention_scale, a float or [..., 1].
+        """
+        return inv_freq, 1.0
+
+
+def require_factor(name: str, factor: float) -> None:
+    """Raises ValueError unless the factor of the map called `name` is positive and finite."""
+    if not 0 < factor < math.inf:
+        raise ValueError(
+            f"{name} factor must be positive, got {factor}; 2.0 stretches to twice the trained length, 1.0 changes nothing"
+        )
+
+
+def require_original_length(name: str, original_length: int) -> None:
+    """Raises ValueError unless the original_length of the map called `name` is at least 1."""
+    if not original_length >= 1:
+        raise ValueError(
+            f"{name} original_length must be at least 1, got {original_length}; it is the trained length in input positions"
+        )
+
+
+def ntk_powers(inv_freq: Array, factor: Array, xp: Any) -> Array:
+    """factor^(-2i/(d-2)): what base * factor^(d/(d-2)) does to frequency i. The first stays, the last is divided by factor."""
+    pairs = inv_freq.shape[-1]
+    exponents = xp.arange(pairs, dtype=inv_freq.dtype) / max(pairs - 1, 1)  # rotary_dim 2: the single exponent 0
+    return factor ** -xp.reshape(exponents, (1,) * max(xp.ndim(factor) - 1, 0) + (-1,))
+
+
+def excess(length: Array, original_length: int, xp: Any) -> Array:
+    """max(L, L0) / L0 - 1, written so that it is exactly 0 up to L0 in any precision, compiled or not."""
+    return xp.maximum(length - original_length, 0.0) / original_length
+
+
+def aligned(inv_freq: Array, length: Array, xp: Any) -> Array:
+    """inv_freq [R/2] with the leading axes of length [..., 1], as ones, so that no rank is promoted silently."""
+    return xp.reshape(inv_freq, (1,) * (xp.ndim(length) - 1) + (-1,))

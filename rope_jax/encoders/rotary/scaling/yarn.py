@@ -1,0 +1,99 @@
+"""YaRN: interpolate the slow frequencies, keep the fast ones (Peng et al. 2023, arXiv:2309.00071)."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..._internal.checks import is_traced
+from .base import Array, FrequencyMap, require_factor, require_original_length
+
+__all__ = ["YaRN", "yarn_temperature"]
+
+
+def yarn_temperature(factor: float, k: float = 1.0) -> float:
+    """m(factor, k) = 0.1 k ln(factor) + 1, or 1 where factor <= 1 (arXiv:2309.00071, section 3.4; k as in DeepSeek's code).
+
+    YaRN multiplies cos and sin, so q and k, by m(factor, 1); DeepSeek-V3 its logits by m(factor, mscale_all_dim)^2.
+    """
+    return 1.0 if factor <= 1 else 0.1 * k * math.log(factor) + 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class YaRN(FrequencyMap):
+    """Divides slow frequencies by the factor, keeps fast ones, and ramps between (arXiv:2309.00071, section 3.2).
+
+    A frequency is fast if it makes more than beta_fast turns within original_length, slow if fewer than beta_slow.
+
+    Formula: theta_i / factor ramp_i + theta_i (1 - ramp_i), ramp from 0 (fast) to 1 (slow); cos and sin times 0.1 ln(factor) + 1
+    Extrapolates: to about factor times the trained length
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4, scaling=rj.YaRN(factor=4.0, original_length=64)).attention_scale.round(4)
+      Array(1.1386, dtype=float32)
+
+    Attributes:
+      factor: target length over trained length.
+      original_length: the trained length, in input positions.
+      attention_factor: attention_scale, if given; else it comes from the factor and the two below (section 3.4).
+      mscale, mscale_all_dim: only both together count (DeepSeek): attention_scale is m(mscale) / m(mscale_all_dim), where
+        m(k) = 0.1 k ln(factor) + 1; without them it is m(1).
+      beta_fast, beta_slow: the turns that bound the ramp.
+      truncate: whether the ramp's ends are rounded outwards to whole pairs.
+    """
+
+    factor: float
+    original_length: int
+    attention_factor: float | None = None
+    mscale: float | None = None
+    mscale_all_dim: float | None = None
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_factor("YaRN", self.factor)
+        require_original_length("YaRN", self.original_length)
+        if not 0 < self.beta_slow <= self.beta_fast < math.inf:
+            raise ValueError(
+                f"YaRN needs 0 < beta_slow <= beta_fast, got beta_slow={self.beta_slow} and beta_fast={self.beta_fast}; "
+                "the usual ones are 1.0 and 32.0"
+            )
+        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+            raise ValueError(f"YaRN attention_factor must be positive, got {self.attention_factor}; None computes it")
+
+        for name in ("mscale", "mscale_all_dim"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < math.inf:
+                raise ValueError(f"YaRN {name} must be finite and not negative, got {value}; None leaves it out")
+
+    def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
+        dim = 2 * inv_freq.shape[-1]
+        if not is_traced(base) and not base > 1:
+            raise ValueError(f"YaRN needs a base above 1, got {base}: it counts the turns that a base's frequencies make")
+
+        def pair(turns: float) -> Array:
+            """The (fractional) index of the pair that makes so many turns within original_length (eq. 17)."""
+            return dim * math.log(self.original_length / (2 * math.pi * turns)) / (2 * xp.log(base))
+
+        low, high = pair(self.beta_fast), pair(self.beta_slow)
+        if self.truncate:
+            low, high = xp.floor(low), xp.ceil(high)
+        low, high = xp.maximum(low, 0.0), xp.minimum(high, dim - 1.0)  # dim - 1, not the last pair: as released
+        high = xp.where(high == low, high + 0.001, high)
+        pairs = xp.arange(dim // 2, dtype=inv_freq.dtype)
+        slow = xp.clip((pairs - low) / (high - low), 0.0, 1.0)
+        return inv_freq / self.factor * slow + inv_freq * (1.0 - slow), self._attention_scale()
+
+    def _attention_scale(self) -> float:
+        if self.attention_factor is not None:
+            return self.attention_factor
+        if self.mscale is not None and self.mscale_all_dim is not None:
+            return yarn_temperature(self.factor, self.mscale) / yarn_temperature(self.factor, self.mscale_all_dim)
+        return yarn_temperature(self.factor)
+
+    @property
+    def softmax_scale(self) -> float:
+        """m(mscale_all_dim)^2, by which DeepSeek-V3 multiplies its logits besides (`LogitScale`); 1 without mscale_all_dim."""
+        return 1.0 if self.mscale_all_dim is None else yarn_temperature(self.factor, self.mscale_all_dim) ** 2

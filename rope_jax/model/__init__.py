@@ -1,0 +1,1 @@
+"""The mini-Transformer, its attention and dropout."""

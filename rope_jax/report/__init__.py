@@ -1,0 +1,1 @@
+"""From rows to statistics, tables and plots. No JAX."""

@@ -1,0 +1,1 @@
+"""What is asked (config), what is there (store), and how both are written."""

@@ -1,0 +1,464 @@
+"""`python -m experiments.compare` as a user runs it: outputs, second runs, bad input, Ctrl-C."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import pytest
+from jax.experimental.compilation_cache import compilation_cache
+
+import experiments.cell
+from experiments.cli import load_experiment
+from experiments.compare import main, parse
+from rope_jax.study.store import read_rows
+from rope_jax.training import evaluate, train
+
+ROOT = Path(__file__).parents[1]
+QUICKSTART = str(ROOT / "configs" / "quickstart.py")
+OUTPUTS = {"run.json", "rows.jsonl", "table.md", "table.tex", "accuracy_by_length.png", "accuracy_by_length.svg", "cells"}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """A config file of the toy experiment: two tasks, two encoders, two variants."""
+    path = tmp_path_factory.mktemp("configs") / "toy.py"
+    path.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom conftest import toy_experiment as experiment\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(config, tmp_path_factory):
+    """The folder of a finished run; tests copy it before they change it."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    main([str(config), "--out", str(out)])
+    return out
+
+
+@pytest.fixture
+def run(config, finished, tmp_path):
+    """A copy of the finished run, the command that made it, and the cells that it then runs again."""
+    out = tmp_path / "out"
+    shutil.copytree(finished, out)
+    return out, [str(config), "--out", str(out)]
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """The ids of the cells that are run, as they are run."""
+    ids = []
+    run_cell = experiments.cell.run_cell
+
+    def noted(cell, *rest):
+        ids.append(cell.id)
+        run_cell(cell, *rest)
+
+    monkeypatch.setattr(experiments.cell, "run_cell", noted)
+    return ids
+
+
+def test_a_finished_cell_leaves_no_compiled_program(run, ran):
+    """So that a run of any number of cells stays within the memory maps that a process may have."""
+    out, command = run
+    shutil.rmtree(next((out / "cells").glob("copy-rope-*")))
+    main(command)
+    assert len(ran) == 1
+    for program in (train.train_chunk, train.init_replicas, evaluate.count_replicas):
+        assert program._cache_size() == 0
+
+
+@pytest.mark.parametrize(("flags", "kept"), [([], True), (["--no-compilation-cache"], False)])
+def test_compiled_programs_are_kept_on_disk_unless_refused(config, tmp_path, flags, kept):
+    keep = {name: jax.config.values[name] for name in ("jax_enable_compilation_cache", "jax_compilation_cache_dir")}
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path / "compiled"))
+    compilation_cache.reset_cache()
+    try:
+        jax.clear_caches()
+        main([str(config), "--out", str(tmp_path / "out"), "--encoders", "RoPE", "--tasks", "copy", *flags])
+        assert any((tmp_path / "compiled").glob("*train_chunk*")) == kept
+    finally:
+        for name, value in keep.items():
+            jax.config.update(name, value)
+        compilation_cache.reset_cache()
+
+
+def test_a_run_writes_what_it_promises(finished, toy):
+    assert {path.name for path in finished.iterdir()} == OUTPUTS
+    rows = read_rows(finished / "rows.jsonl")
+    # (one variant of Learned, three of RoPE) x 2 tasks x 2 seeds x 3 lengths
+    assert len(rows) == (1 + 3) * 2 * 2 * 3
+    required = {
+        "task": str, "encoder": str, "variant": str, "seed": int, "train_length": int, "length": int,
+        "count": int, "exact_match": float, "token_accuracy": float, "status": str,
+    }  # fmt: skip
+    for row in rows:
+        assert {name: type(row[name]) for name in required} == required
+        assert row["count"] == 16
+        assert 0 <= row["exact_match"] <= row["token_accuracy"] <= 1
+    assert {(row["task"], row["encoder"], row["variant"]) for row in rows} == {
+        (task, encoder, variant)
+        for task in ("copy", "reverse")
+        for encoder, variant in (("Learned", "as-trained"), *(("RoPE", v) for v in ("as-trained", "NTK 2", "DynamicNTK")))
+    }
+    record = json.loads((finished / "run.json").read_text())
+    assert record["experiment"]["train"]["steps"] == 8
+    [session] = record["sessions"]
+    assert session["command"].startswith("python -m experiments.compare ")
+    assert session["devices"] == ["cpu:0 (cpu)", "cpu:1 (cpu)"]
+    assert session["cells"] == [cell.id for cell in toy.cells()]
+    for cell in toy.cells():
+        folder = finished / "cells" / cell.id
+        assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.jsonl", "checkpoint", "rows.jsonl"}
+        assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [8]
+        assert json.loads((folder / "config.json").read_text())["task"]["type"].lower() == cell.task.name
+
+
+def test_a_second_run_does_nothing_and_says_the_same(run, ran, capsys):
+    out, command = run
+    before = contents(out)
+    main(command)
+    assert ran == []
+    assert contents(out) == before
+    printed = capsys.readouterr()
+    assert printed.out.startswith(before["table.md"].decode())
+    assert printed.out.endswith(f"{out}: 0 of 4 cells were run now; rows, tables and plot are there\n")
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize("lost", ["table.md", "table.tex", "accuracy_by_length.svg", "accuracy_by_length.png", "rows.jsonl"])
+def test_what_is_deleted_is_rebuilt_without_training(run, ran, lost):
+    out, command = run
+    before = contents(out)
+    (out / lost).unlink()
+    main(command)
+    assert ran == []
+    assert contents(out) == before
+
+
+def test_one_deleted_cell_is_run_again_alone_and_alike(run, ran, toy):
+    out, command = run
+    before = contents(out)
+    shutil.rmtree(out / "cells" / toy.cells()[1].id)
+    main(command)
+    assert ran == [toy.cells()[1].id]
+    after = contents(out)
+    for name in ("rows.jsonl", "table.md", "table.tex", "accuracy_by_length.png", "accuracy_by_length.svg"):
+        assert after[name] == before[name]
+    sessions = json.loads(after["run.json"])["sessions"]
+    assert [session["cells"] for session in sessions] == [[cell.id for cell in toy.cells()], ran]
+
+
+def test_a_trained_cell_without_rows_is_evaluated_without_training(run, toy, monkeypatch):
+    out, command = run
+    before = contents(out)
+    (out / "cells" / toy.cells()[0].id / "rows.jsonl").unlink()
+
+    def refuse(*_, **__):
+        raise AssertionError("trained again")
+
+    monkeypatch.setattr("rope_jax.training.train.train_chunk", refuse)
+    main(command)
+    assert contents(out)["rows.jsonl"] == before["rows.jsonl"]
+
+
+def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config, finished, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    command = [str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy", "--checkpoint-seconds", "0"]
+    main(command)
+    whole = read_rows(out / "rows.jsonl")
+    assert whole == [row for row in read_rows(finished / "rows.jsonl") if (row["task"], row["encoder"]) == ("copy", "RoPE")]
+    shutil.rmtree(out)
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda steps: 4)
+    log = experiments.cell.CellFolder.log
+
+    def stop(folder, metrics):
+        log(folder, metrics)
+        if metrics["step"] == 8:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiments.cell.CellFolder, "log", stop)
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 130
+    monkeypatch.setattr(experiments.cell.CellFolder, "log", log)
+    [folder] = (out / "cells").iterdir()
+    assert [path.name for path in (folder / "checkpoint").iterdir()] == ["4"]
+    main(command)
+    assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [4, 8]
+    assert read_rows(out / "rows.jsonl") == whole
+
+
+def test_an_interrupt_that_is_swallowed_is_heard_at_the_next_step(config, tmp_path, monkeypatch, capsys):
+    """As one that comes while JAX runs a callback, which drops what is raised in it, or that JAX raises as something else."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    start = experiments.cell.CellFolder.start
+    for wrapped in (False, True):
+        out = tmp_path / str(wrapped)
+
+        def swallow(folder, cell, step, wrapped=wrapped):
+            start(folder, cell, step)
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt as error:
+                if wrapped:
+                    raise ValueError("something else") from error
+
+        monkeypatch.setattr(experiments.cell.CellFolder, "start", swallow)
+        with pytest.raises(SystemExit) as ended:
+            main([str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy"])
+        assert ended.value.code == 130
+        assert "interrupted with 1 of 1 cells to do" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_damaged_checkpoint_is_named_with_the_remedy(run, toy, capsys):
+    out, command = run
+    folder = out / "cells" / toy.cells()[0].id
+    (folder / "rows.jsonl").unlink()
+    (folder / "checkpoint" / "8" / "_METADATA").write_text("{")
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert re.search(r"error: checkpoint .*checkpoint/8 cannot be read .*; delete it to train that cell again", said)
+
+
+def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
+    flags = "--train.max-length 2 --train.steps 1 --encoders RoPE --tasks copy --evaluate.lengths 2"
+    main([str(config), "--out", str(tmp_path / "o"), *flags.split()])
+    said = capsys.readouterr().err
+    assert said.splitlines() == [
+        "note: 'DynamicNTK' has original_length=8, but training on copy goes up to 6 input positions",
+        "1/1 copy RoPE Contiguous is finished",  # where no bar is shown
+    ]
+
+
+def test_flags_change_the_experiment(config, tmp_path):
+    flags = "--train.steps 3 --seeds 7 --encoders Learned --tasks reverse --evaluate.lengths 4 1 --evaluate.examples 5"
+    main([str(config), "--out", str(tmp_path / "o"), *flags.split()])
+    rows = read_rows(tmp_path / "o" / "rows.jsonl")
+    assert [(r["task"], r["encoder"], r["seed"], r["length"], r["count"]) for r in rows] == [
+        ("reverse", "Learned", 7, 4, 5),
+        ("reverse", "Learned", 7, 1, 5),
+    ]
+
+
+def test_tasks_and_encoders_of_one_name_are_all_kept_in_order(tmp_path):
+    path = tmp_path / "c.py"
+    path.write_text(
+        EXPERIMENT.replace("tasks=(TASK,)", "tasks=(Copy(alphabet=64), Reverse(), Copy(alphabet=16))").replace(
+            "methods=(Method(encoder=ENCODER),)",
+            "methods=tuple(Method(encoder=e) for e in (rj.RoPE(), rj.NoPE(), rj.RoPE(base=500.0)))",
+        )
+    )
+    whole = load_experiment(path)
+    command = [str(path), "--out", str(tmp_path / "out")]
+    assert parse(command)[1] == whole
+    given = parse([*command, "--encoders", "RoPE", "--tasks", "copy"])[1]
+    assert [task.alphabet for task in given.tasks] == [64, 16]
+    assert [method.encoder.base for method in given.methods] == [10_000.0, 500.0]
+
+
+def test_policies_and_tasks_of_methods_are_kept_together(tmp_path):
+    """A method that was meant for a task that is not kept goes with it."""
+    path = tmp_path / "c.py"
+    path.write_text(
+        EXPERIMENT.replace("tasks=(TASK,)", "tasks=(Copy(), Reverse())").replace(
+            "methods=(Method(encoder=ENCODER),)",
+            "methods=(Method(encoder=rj.RoPE()), Method(encoder=rj.NoPE(), policy=Grid(order='snake'), tasks=(Reverse(),)),"
+            " Method(encoder=rj.NoPE(), policy=Grid(), tasks=(Copy(), Reverse())))",
+        )
+    )
+    command = [str(path), "--out", str(tmp_path / "out")]
+    whole = parse(command)[1]
+    assert len(whole.cells()) == 5
+    for flags, kept in (
+        (["--policies", "Grid"], whole.cells()[1:2] + whole.cells()[3:]),
+        (["--tasks", "copy"], whole.cells()[:2]),
+        (["--tasks", "reverse", "--policies", "Contiguous"], whole.cells()[2:3]),
+        (["--encoders", "NoPE", "--tasks", "reverse"], whole.cells()[3:]),
+    ):
+        assert parse([*command, *flags])[1].cells() == kept
+    with pytest.raises(ValueError, match="no method of the config is left by --tasks, --encoders and --policies together"):
+        parse([*command, "--tasks", "copy", "--encoders", "RoPE", "--policies", "Grid"])
+    sizes = parse([*command, "--evaluate.lengths", "3", "4", "--evaluate.examples", "7", "5"])[1].evaluate
+    assert sizes.examples_by_length == {3: 7, 4: 5}
+
+
+def test_a_config_may_define_an_encoder_of_its_own(tmp_path):
+    path = tmp_path / "c.py"
+    own = "from dataclasses import dataclass\nfrom typing import Literal\n@dataclass(frozen=True, kw_only=True)\n"
+    own += "class Mine(rj.RoPE):\n    kind: Literal['a', 'b'] = 'a'\n"
+    text = experiment_with(encoder="Mine(kind='b')").replace("def ", own + "def ")
+    path.write_text("from __future__ import annotations\n" + text)
+    assert load_experiment(path).methods[0].encoder.kind == "b"
+    path.write_text(path.read_text().replace("kind='b'", "kind='c'"))
+    with pytest.raises(ValueError, match=r"c.py:12: Mine kind must be 'a' or 'b', got 'c'"):
+        load_experiment(path)
+
+
+def test_diverged_seeds_are_told_and_the_rest_goes_on(config, tmp_path, capsys):
+    main([str(config), "--out", str(tmp_path / "o"), "--train.learning-rate", "1e38", "--encoders", "RoPE", "--tasks", "copy"])
+    rows = read_rows(tmp_path / "o" / "rows.jsonl")
+    assert {row["status"] for row in rows} == {"diverged"}
+    assert {(row["exact_match"], row["token_accuracy"]) for row in rows} == {(None, None)}
+    assert all(0 < row["diverged_at"] < 8 for row in rows)
+    assert "diverged" in capsys.readouterr().out
+
+
+EXPERIMENT = """\
+import rope_jax as rj
+from rope_jax.study.config import Experiment, Method, TrainConfig, EvaluateConfig, ModelConfig
+from rope_jax.policies import Grid, Randomized
+from rope_jax.tasks import Copy, Reverse
+def experiment():
+    return Experiment(name="x", tasks=(TASK,), methods=(Method(encoder=ENCODER),))
+"""
+
+
+def experiment_with(task="Copy()", encoder="rj.RoPE()"):
+    return EXPERIMENT.replace("TASK", task).replace("ENCODER", encoder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (experiment_with(encoder="rj.Rope()"), r"c.py:6: .*no attribute 'Rope' \(perhaps you meant RoPE\?\)"),
+        (experiment_with(task="Reversed()"), r"c.py:6: .*name 'Reversed' is not defined \(perhaps you meant Reverse\?\)"),
+        (experiment_with(encoder="rj.RoPE(bass=5.0)"), r"c.py:6: .*keyword argument 'bass' \(perhaps you meant base\?\)"),
+        (
+            experiment_with().replace("Copy, Rev", "Copi, Rev"),
+            r"c.py:4: .*import name 'Copi'.* \(perhaps you meant Copy\?\)",
+        ),
+        (
+            experiment_with(encoder="rj.Learned(max_length=97)"),
+            r"c.py:6: Learned\(max_length=97\) has no row for position 97",
+        ),
+        (experiment_with(encoder="rj.RoPE(base='x')"), r"c.py:6: RoPE base must be a float, got 'x'"),
+        (experiment_with(encoder="rj.RoPE(rotary_fraction=0.2)"), r"c.py:6: .*int\(head_dim 16 \* rotary_fraction 0.2\) = 3"),
+        (experiment_with(task="Copy(unique=True)"), r"c.py:6: Copy\(unique=True, alphabet=16\) has no string of 48 different"),
+        (
+            experiment_with(encoder="rj.RoPE(), policy=Randomized(max_positions=50)"),
+            r"c.py:6: .*keyword argument 'max_positions' \(perhaps you meant max_position\?\)",
+        ),
+        (experiment_with(encoder="rj.RoPE(), policy=Grod()"), r"c.py:6: .*name 'Grod' is not .* \(perhaps you meant Grid\?\)"),
+        (experiment_with(encoder="rj.ALiBi(), policy=Grid()"), r"c.py:6: ALiBi\(\) cannot read the positions of Grid\(\)"),
+        ("def experiment(:\n", r"c.py:1: syntax error: "),
+        ("x = 1\n", r"has no function experiment\(\)"),
+        ("def experiment():\n    return 3\n", r"must return an Experiment, got int: 3"),
+        ("def experiment():\n\n    raise RuntimeError('boom')\n", r"c.py:3: RuntimeError: boom"),
+        ("import sys\nsys.exit(0)\n", r"c.py:2: SystemExit: 0"),
+        ("import nothing_of_that_name\n", r"c.py:1: ModuleNotFoundError: "),
+    ],
+)
+def test_bad_configs(text, message, tmp_path, capsys):
+    path = tmp_path / "c.py"
+    path.write_text(text)
+    refused([str(path), "--out", str(tmp_path / "out")], message, tmp_path, capsys)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--train.step", "5"], r"Unrecognized options: --train.step, 5.*Perhaps you meant:.*--train.steps"),
+        (["--train.steps", "0"], r"train.steps must be at least 1, got 0"),
+        (["--train.steps", "many"], r"--train.steps.*'many'"),
+        (["--train.min-length", "13"], r"train.min_length 13 is above train.max_length 12"),
+        (["--train.length-draw", "exampel"], r"invalid choice 'exampel'.*'example', 'batch'"),
+        (["--model.width", "63"], r"model.width 63 is not divisible by model.num_heads 4"),
+        (["--model.width", "12"], r"int\(head_dim 3 \* rotary_fraction 1.0\) = 3"),
+        (["--evaluate.lengths", "3", "0"], r"evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
+        (["--evaluate.lengths", "-3"], r"got -3"),
+        (["--evaluate.lengths", "64"], r"Learned\(max_length=128\) has no row for position 129; raise max_length to 130"),
+        (["--checkpoint-seconds", "-5"], r"checkpoint_seconds must not be negative, got -5"),
+        (["--seeds", "1", "1"], r"seeds must not name anything twice"),
+        (
+            ["--encoders", "rope"],
+            r"--encoders rope is not in the config \(perhaps you meant RoPE\?\); it has Sinusoidal, Lea",
+        ),
+        (["--policies", "contiguos"], r"--policies contiguos .* \(perhaps you meant Contiguous\?\); it has Contiguous"),
+        (["--encoders", "RoPE", "--policies", "Grid"], r"--policies Grid is not in the config; it has Contiguous"),
+        (["--evaluate.examples", "5", "6"], r"evaluate.examples has 2 numbers for 8 lengths; give one for each, or one number"),
+        (["--evaluate.examples", "0"], r"evaluate.examples must be at least 1, got 0"),
+        (["--evaluate.examples", "few"], r"--evaluate.examples.*few"),
+        (["--tasks", "cpoy"], r"--tasks cpoy is not in the config \(perhaps you meant copy\?\); it has copy, reverse"),
+    ],
+)
+def test_bad_flags(flags, message, tmp_path, capsys):
+    refused([QUICKSTART, "--out", str(tmp_path / "out"), *flags], message, tmp_path, capsys)
+
+
+def test_bad_places(run, tmp_path, capsys):
+    out, command = run
+    before = contents(out)
+    for arguments, message in (
+        ([*command, "--train.steps", "9"], r"holds another experiment: train.steps is 8 there and 9 here.*Give another --out"),
+        ([command[0], "--out", str(out / "table.md")], r"table.md names a file; give a folder"),
+        ([command[0], "--out", str(out / "cells")], r"holds other files and no run.json"),
+        ([command[0], "--out", str(out / "table.md" / "x")], r"cannot be written"),
+        ([command[0]], r"--out"),
+        (["--out", str(out)], r"CONFIG first"),
+        ([], r"CONFIG first"),
+        ([str(tmp_path / "toyy.py"), "--out", str(out)], r"toyy.py does not exist"),
+        ([str(tmp_path), "--out", str(out)], r"is a folder; name a file in it"),
+        ([str(tmp_path / ("x" * 300)), "--out", str(out)], r"cannot be read \(File name too long\)"),
+    ):
+        refused(arguments, message, tmp_path, capsys)
+    assert contents(out) == before
+
+
+def refused(arguments, message, folder, capsys):
+    """Exit 2, one message on stderr, no traceback, nothing written."""
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = capsys.readouterr()
+    said = " ".join(printed.err.replace("│", " ").split())
+    assert ended.value.code == 2
+    assert printed.out == ""
+    assert "Traceback" not in said
+    assert re.search(message, said), said
+    assert [path for path in sorted(folder.rglob("*")) if "__pycache__" not in str(path)] == before
+
+
+def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "experiments.compare", str(config), "--out", str(out)]
+    long = [*command, "--encoders", "RoPE"]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # where interrupts are ignored, the process would inherit it
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(long, cwd=ROOT, env=environment, **pipes)
+    signal.signal(signal.SIGINT, before)
+    try:
+        while process.poll() is None and not list(out.glob("cells/copy-*/rows.jsonl")):
+            time.sleep(0.005)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert "interrupted with 1 of 2 cells to do; the same command goes on with them in" in err
+    [first] = out.glob("cells/copy-*/rows.jsonl")
+    assert not list(out.glob("cells/reverse-*/rows.jsonl"))
+    assert not (out / "table.md").exists()
+    written = first.read_bytes(), first.stat().st_mtime_ns
+    again = subprocess.run(long, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    assert (first.read_bytes(), first.stat().st_mtime_ns) == written
+    assert again.stderr == "1/1 reverse RoPE Contiguous is finished\n"  # not a terminal: no progress bar
+    assert read_rows(out / "rows.jsonl") == [row for row in read_rows(finished / "rows.jsonl") if row["encoder"] == "RoPE"]
+    assert "| reverse(alphabet=4) | RoPE" in again.stdout

@@ -1,0 +1,261 @@
+"""Attention in blocks against a naive float64 one; memory that grows with the length and not with its square."""
+
+import functools
+from dataclasses import replace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rope_jax as rj
+from examples import BIASES, CONTENT
+from rope_jax.encoders.positions import Positions
+from rope_jax.model.attention import attend, attend_reference, has_fused_kernel
+from rope_jax.model.transformer import functional
+from rope_jax.study.config import ModelConfig
+from rope_jax.study.serialization import described
+from rope_jax.tasks import Batch
+from rope_jax.training.train import loss
+
+
+def naive(q, k, v, query_index, key_index, bias=None):
+    """One query, one head at a time, in float64."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    out = np.zeros(q.shape)
+    for t in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            seen = np.flatnonzero(key_index <= query_index[t])
+            scores = k[seen, h] @ q[t, h] / np.sqrt(q.shape[-1])
+            if bias is not None:
+                scores = scores + bias[h, t, seen]
+            weights = np.exp(scores - scores.max())
+            out[t, h] = weights / weights.sum() @ v[seen, h]
+    return out
+
+
+def inputs(seed, *shape):
+    return jax.random.normal(jax.random.key(seed), (3, *shape))
+
+
+def slope_bias(q, k, positions):
+    """-slope * distance, from the positions that the door is given."""
+    slopes = jnp.array([0.5, 0.1]).reshape(2, 1, 1)
+    distance = jnp.abs(jnp.expand_dims(positions.query, -1) - jnp.expand_dims(positions.keys, -2))
+    distance = jnp.expand_dims(distance, -3).astype(jnp.float32)
+    return -slopes.reshape((1,) * (distance.ndim - 3) + slopes.shape) * distance
+
+
+@settings(deadline=None, max_examples=15)
+@given(length=st.integers(1, 13), block=st.integers(1, 14))
+def test_blocks_equal_the_naive_form(length, block):
+    q, k, v = inputs(length, length, 2, 4)
+    positions = Positions(query=jnp.arange(length) * 3)
+    index = np.arange(length)
+    bias = -np.array([0.5, 0.1])[:, None, None] * np.abs(3.0 * index[:, None] - 3.0 * index)
+    got = attend(q, k, v, positions, bias=slope_bias, block_size=block)
+    np.testing.assert_allclose(got, naive(q, k, v, index, index, bias), rtol=2e-5, atol=2e-6)
+
+
+def test_blocks_equal_the_reference_with_batch_axes_and_in_the_gradient():
+    q, k, v = inputs(0, 3, 10, 2, 4)
+    positions = Positions(query=jnp.stack([jnp.arange(10) * n for n in (1, 2, 5)]))
+
+    def total(function, **options):
+        def value(q, k, v):
+            return jnp.sum(jnp.sin(function(q, k, v, positions, bias=slope_bias, **options)))
+
+        return jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2)))(q, k, v)
+
+    whole = total(attend_reference)
+    for block in (3, 5, 16):
+        chex.assert_trees_all_close(total(attend, block_size=block), whole, rtol=2e-5, atol=2e-6)
+
+
+def test_key_heads_serve_several_query_heads():
+    q, k, v = inputs(6, 12, 4, 8)
+    for heads in (1, 2):
+        for attending in (attend_reference, attend, functools.partial(attend, block_size=5)):
+            got = attending(q, k[:, :heads], v[:, :heads], Positions(query=jnp.arange(12)))
+            several = (np.repeat(x[:, :heads], 4 // heads, axis=1) for x in (k, v))
+            np.testing.assert_allclose(got, naive(q, *several, np.arange(12), np.arange(12)), rtol=2e-5, atol=2e-6)
+    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+        attend(q, k[:, :3], v[:, :3], Positions(query=jnp.arange(12)))
+
+
+@pytest.mark.parametrize("encoder", [rj.ALiBi(), rj.CoPE(max_count=4, init_scale=1.0)], ids=described)
+def test_sections_equal_the_reference_with_documents_too(encoder):
+    q, k, v = inputs(10, 2, 290, 2, 8)
+    at = Positions(query=jnp.arange(290) % 200, query_segment=jnp.arange(290) // 200)
+    dims = rj.encoders.base.Dims(width=16, num_heads=2, head_dim=8)
+    tables = encoder.tables(encoder.prepare(encoder.init(jax.random.key(0), dims), None, dims), at)
+    door = functools.partial(encoder.bias, tables)
+    got, expected = (jax.jit(functools.partial(f, positions=at, bias=door))(q, k, v) for f in (attend, attend_reference))
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_long_text_is_attended_to_exactly():
+    """20,001 positions, no whole number of blocks: a few queries, on both sides of the sections' edges, against float64."""
+    length = 20_001
+    q, k, v = inputs(9, length, 2, 4)
+    index = np.arange(length)
+    got = np.asarray(jax.jit(attend)(q, k, v, Positions(query=jnp.arange(length))))
+    for t in (0, 63, 64, 5055, 5056, 10_048, 20_000):
+        np.testing.assert_allclose(got[t : t + 1], naive(q[t : t + 1], k, v, index[t : t + 1], index), rtol=2e-4, atol=2e-6)
+
+
+def test_a_cached_query_sees_its_own_past():
+    """One query that is not at row 0, as in decoding with a cache, and a cache whose tail is still empty."""
+    q, k, v = inputs(1, 8, 2, 4)
+    index = np.arange(8)
+    full = naive(q, k, v, index, index)
+    got = attend(q[5:6], k, v, Positions(query=jnp.array([5]), key=jnp.arange(8)))  # order: the positions themselves
+    np.testing.assert_allclose(got, full[5:6], rtol=2e-5, atol=2e-6)
+
+
+def test_keys_that_no_query_may_see_take_no_part():
+    """Left padding: the padded keys come after everything in order. The padded queries see nothing and stay finite."""
+    q, k, v = inputs(2, 6, 2, 4)
+    never = np.iinfo(np.int32).max
+    positions = Positions(query=jnp.arange(6), key_order=jnp.array([never, never, 2, 3, 4, 5]))
+    got = attend(q, k, v, positions)
+    short = np.arange(4)
+    np.testing.assert_allclose(got[2:], naive(q[2:], k[2:], v[2:], short, short), rtol=2e-5, atol=2e-6)
+    gradient = jax.grad(lambda q: jnp.sum(attend(q, k, v, positions)))(q)
+    assert np.isfinite(np.asarray(got)).all()
+    assert np.isfinite(np.asarray(gradient)).all()
+
+
+def test_documents_are_kept_apart_with_a_cache_too():
+    """Keys of two documents in any order: a query sees its own; one segment a token, or an error."""
+    q, k, v = inputs(4, 6, 2, 4)
+    document, place = np.array([1, 0, 1, 0, 0, 1]), np.array([1, 2, 0, 0, 1, 2])
+    order = np.array([4, 2, 3, 0, 1, 5])
+    at = Positions(
+        query=jnp.array([2, 2]),
+        key=jnp.asarray(place),
+        query_order=jnp.array([2, 5]),
+        key_order=jnp.asarray(order),
+        query_segment=jnp.array([0, 1]),
+        key_segment=jnp.asarray(document),
+    )
+    got = attend(q[:2], k, v, at, block_size=1)
+    for i, of in enumerate((0, 1)):
+        own = document == of
+        expected = naive(q[i : i + 1], k[own], v[own], np.array([2]), place[own])
+        np.testing.assert_allclose(got[i : i + 1], expected, rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"key": jnp.arange(4), "query_segment": jnp.zeros(4, int)}, "give query_segment, and key_segment where keys are"),
+        ({"key_segment": jnp.zeros(4, int)}, "segments keep documents apart where both queries and keys have them"),
+        ({"query_segment": jnp.zeros(1, int)}, "query_segment is of 1 tokens, but 4 query positions are given; each needs one"),
+        (
+            {"query_segment": jnp.zeros(4, int), "key_segment": jnp.zeros(3, int)},
+            "key_segment is of 3 tokens, but 4 key positions are given",
+        ),
+    ],
+)
+def test_segments_of_some_tokens_alone_are_refused(given, message):
+    q, k, v = inputs(5, 4, 2, 4)
+    for block in (2, 4):
+        with pytest.raises(ValueError, match=message):
+            attend(q, k, v, Positions(query=jnp.arange(4), **given), block_size=block)
+
+
+def test_bfloat16_inputs_have_float32_scores():
+    """With 300 equal keys, weights of 1/300 and scores near 40, bfloat16 scores would be off by up to 0.1."""
+    q, k, v = (x.astype(jnp.bfloat16) for x in inputs(3, 300, 1, 8) * 4)
+    got = attend(q, k, v, Positions(query=jnp.arange(300)), block_size=64)
+    assert got.dtype == jnp.bfloat16
+    index = np.arange(300)
+    expected = naive(q, k, v, index, index)
+    assert np.abs(np.asarray(got, np.float64) - expected).max() < 2e-2 * np.abs(expected).max()
+
+
+@pytest.mark.skipif(not has_fused_kernel(), reason="needs a GPU with cuDNN's fused attention; run with `make accelerator`")
+def test_the_fused_kernel_is_the_reference():
+    q, k, v = (x.astype(jnp.bfloat16) for x in inputs(8, 2, 3, 82, 4, 8))
+    usual = Positions(query=jnp.arange(82))
+
+    def both(function):
+        def total(q, k, v):
+            return jnp.sum(jnp.sin(function(q, k, v, usual).astype(jnp.float32)))
+
+        return jax.jit(function)(q, k, v, usual), *jax.jit(jax.grad(total, (0, 1, 2)))(q, k, v)
+
+    assert "cudnn" in jax.jit(attend).lower(q, k, v, usual).as_text()
+    for got, expected in zip(both(attend), both(attend_reference), strict=True):
+        np.testing.assert_allclose(got.astype(jnp.float32), expected.astype(jnp.float32), atol=0.05)
+
+
+COMPOSED = rj.Compose(rj.RoPE(), rj.ALiBi(), rj.SlidingWindow(size=64))
+
+
+def test_on_a_gpu_the_fused_kernel_is_used_where_it_is_the_same_function(monkeypatch):
+    """There is no GPU here: XLA's form of `jax.nn.dot_product_attention` stands in for the kernel."""
+    fused, calls = jax.nn.dot_product_attention, []
+
+    def stand_in(*args, implementation, **options):
+        calls.append(implementation)
+        return fused(*args, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    monkeypatch.setattr("rope_jax.model.attention.has_fused_kernel", lambda: True)
+    q, k, v = (2 * x.astype(jnp.bfloat16) for x in inputs(8, 2, 3, 9, 2, 8))
+    usual = Positions(query=jnp.arange(9) + 5, length=jnp.full((2, 3), 9))
+    got = jax.jit(lambda q, k, v: attend(q, k, v, usual))(q, k, v)
+    assert calls == ["cudnn"]
+    assert got.dtype == jnp.bfloat16
+    np.testing.assert_allclose(got.astype(jnp.float32), attend_reference(q, k, v, usual).astype(jnp.float32), atol=0.03)
+    calls.clear()
+    # what it does not compute: biases, other orders, documents, float32, heads of another size
+    attend(q, k, v, usual, bias=slope_bias)
+    attend(q, k, v, replace(usual, key=jnp.arange(9)))
+    attend(q, k, v, replace(usual, query_order=jnp.arange(9) + 1))
+    attend(q, k, v, replace(usual, query_segment=jnp.zeros(9, jnp.int32)))
+    attend(*(x.astype(jnp.float32) for x in (q, k, v)), usual)
+    attend(*(x[..., :5] for x in (q, k, v)), usual)
+    assert not calls
+
+
+@pytest.mark.parametrize(
+    ("encoder", "backward"),
+    [(rj.RoPE(), False), (rj.Fire(), False)]
+    + [
+        (encoder, True)
+        for encoder in (
+            COMPOSED,
+            rj.NoPE(),
+            rj.Sinusoidal(),
+            rj.Learned(max_length=16_384),
+            rj.RoPE(),
+            rj.XPos(),
+            *BIASES,
+            *CONTENT,
+        )
+    ],
+    ids=lambda value: value if isinstance(value, bool) else described(value),
+)
+def test_memory_grows_with_the_length(encoder, backward):
+    """The quickstart's model: what XLA sets aside at 16,384 positions is at most 2.2 times that at 8,192."""
+    init, apply = functional(ModelConfig(num_layers=2, width=64, num_heads=4), 20, encoder)
+    params = jax.eval_shape(init, jax.random.key(0))
+
+    def temporary(length):
+        def array(dtype, *shape):
+            return jax.ShapeDtypeStruct(shape, dtype)
+
+        tokens = array(jnp.int32, 1, length)
+        batch = Batch(tokens, tokens, array(jnp.bool_, 1, length), array(jnp.int32, 1))
+        function = jax.grad(loss) if backward else loss
+        at = Positions(query=jnp.arange(length), length=jnp.array([length]))
+        compiled = jax.jit(lambda params, batch: function(params, batch, at, apply=apply)).lower(params, batch).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    assert temporary(16_384) <= 2.2 * temporary(8192)

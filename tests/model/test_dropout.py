@@ -1,0 +1,51 @@
+"""Dropout: the rate, the mean, independence, and that it does not depend on how a batch is cut or padded."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from rope_jax.model.dropout import Dropout
+
+
+def dropped(keys, shape, *, rate=0.5, place=0):
+    return np.asarray(Dropout(keys=jnp.asarray(keys, jnp.uint32), rate=rate)(jnp.ones(shape), place=place)) == 0
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+def test_the_rate_and_the_mean_are_as_stated(rate):
+    keys = jax.random.bits(jax.random.key(0), (64,))
+    out = np.asarray(Dropout(keys=keys, rate=rate)(jnp.full((64, 32, 64), 3.0), place=1))
+    assert set(np.unique(out)) == {np.float32(0), np.float32(3.0) / np.float32(1 - rate)}
+    for axes in ((0, 1, 2), (1, 2), (0, 2), (0, 1)):  # of all, and of each example, token and feature
+        share = (out == 0).mean(axis=axes)
+        count = np.prod([out.shape[axis] for axis in axes])
+        assert np.abs(share - rate).max() < 5 * np.sqrt(rate * (1 - rate) / count)
+
+
+def test_neighbours_are_independent():
+    """Examples with neighbouring keys, tokens, features and places: fair coins agree half of the time."""
+    shape = (256, 32, 64)
+    one, other = (dropped(np.arange(256), shape, place=place) for place in (3, 4))
+    pairs = {
+        "examples": (one[1:], one[:-1]),
+        "tokens": (one[:, 1:], one[:, :-1]),
+        "features": (one[..., 1:], one[..., :-1]),
+        "places": (one, other),
+        "a token and the next place": (one[:, 1:], other[:, :-1]),
+        "a token and the next feature": (one[:, 1:, :-1], one[:, :-1, 1:]),
+    }
+    for name, (a, b) in pairs.items():
+        assert abs((a == b).mean() - 0.5) < 5 * 0.5 / np.sqrt(a.size), name
+
+
+def test_padding_and_the_batch_around_do_not_change_what_is_dropped():
+    whole = dropped([7, 8, 9], (3, 20, 16))
+    np.testing.assert_array_equal(dropped([8, 9], (2, 11, 16)), whole[1:, :11])
+
+
+def test_what_is_dropped_has_no_gradient():
+    drop = Dropout(keys=jnp.array([5], jnp.uint32), rate=0.25)
+    gradient = np.asarray(jax.grad(lambda x: jnp.sum(drop(x, place=2)))(jnp.ones((1, 6, 8))))
+    kept = ~dropped([5], (1, 6, 8), rate=0.25, place=2)
+    np.testing.assert_allclose(gradient, kept / 0.75, rtol=1e-6)

@@ -1,0 +1,381 @@
+"""Position policies: against the functions they stand for, example by example; with every encoder; in training and evaluation."""
+
+import functools
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rope_jax as rj
+from examples import ENCODERS
+from rope_jax import policies
+from rope_jax.model.transformer import functional
+from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
+from rope_jax.report.statistics import PRESUMED, curves
+from rope_jax.report.tables import markdown
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.serialization import described
+from rope_jax.tasks import EOS, SEP, Copy, Reverse
+from rope_jax.training.evaluate import evaluate, fixed_batch
+from rope_jax.training.train import draw_lengths, fit, init_replicas, init_state, loss, plan, train_step
+
+TASK = Copy(alphabet=4, end_marker=True)
+LENGTHS = jnp.array([3, 1, 5])
+# each policy, and the function of (key, length, size) that it gives one example
+DRAWN = {
+    RandomOffset(max_position=40): functools.partial(rj.positions.random_offset, max_position=40),
+    Randomized(max_position=40): functools.partial(rj.positions.randomized, max_position=40),
+    RandomFloat(max_position=40.0): functools.partial(rj.positions.random_float, max_position=40.0),
+    PoSE(max_position=40): functools.partial(rj.positions.pose, max_position=40),
+    PoSE(max_position=40, chunks=3): functools.partial(rj.positions.pose, max_position=40, chunks=3),
+}
+POLICIES = (Contiguous(), Contiguous(offset=7), *DRAWN, Grid(), Grid(order="snake"))
+
+
+def keys_of(seed, count):
+    return jax.random.split(jax.random.key(seed), count)
+
+
+def batch_of(lengths=LENGTHS, max_length=5, task=TASK):
+    return task.sample(jax.random.key(0), lengths, max_length=max_length)
+
+
+def test_the_list_is_complete():
+    def below(kind):
+        return {c for sub in kind.__subclasses__() for c in {sub} | below(sub)}
+
+    public = {kind for kind in below(Policy) if kind.__module__ == policies.__name__ and not kind.__name__.startswith("_")}
+    assert {type(policy) for policy in POLICIES} == public
+    assert {kind.__name__ for kind in public | {Policy}} == set(policies.__all__)
+
+
+@pytest.mark.parametrize("policy", DRAWN, ids=described)
+def test_a_drawn_policy_is_its_function_for_every_example(policy):
+    """With the example's own key and length, in a batch as alone, whatever it is padded to."""
+    keys, batch, wide = keys_of(1, 3), batch_of(), batch_of(max_length=9)
+    found, padded = policy.positions(keys, batch), policy.positions(keys, wide)
+    assert found.axes is None
+    np.testing.assert_array_equal(found.length, batch.lengths)
+    for row, length in enumerate(batch.lengths):
+        alone = DRAWN[policy](keys[row], length, int(length))
+        np.testing.assert_array_equal(found.query[row, :length], alone)
+        np.testing.assert_array_equal(padded.query[row, :length], alone)
+        assert jnp.issubdtype(found.query.dtype, jnp.floating) == policy.real
+        assert 0 <= float(alone[0]) <= float(alone[-1]) < policy.reach(int(length))
+
+
+def test_a_drawn_policy_differs_between_examples_and_keys():
+    batch = batch_of(jnp.full(64, 5))
+    for policy in DRAWN:
+        draw = jax.jit(policy.positions)
+        one, other = (np.asarray(draw(keys_of(seed, 64), batch).query) for seed in (0, 1))
+        assert len({tuple(row) for row in one.tolist()}) > 10
+        assert (one != other).any(axis=1).mean() > 0.8
+
+
+def test_contiguous_positions_are_the_same_for_all():
+    found = Contiguous(offset=3).positions(keys_of(0, 3), batch_of())
+    assert found.query.tolist() == list(range(3, 16))  # [T]: tables are computed once a batch
+    assert found.length.tolist() == [9, 5, 13]
+    assert Contiguous(offset=3).reach(13) == 16
+
+
+def test_the_grid_puts_the_answer_beside_the_question():
+    """Copy: a token of y has the column of the same symbol in x, one row on. Reversal: likewise with the snake."""
+    batch = batch_of()
+    rows, columns = np.asarray(Grid().positions(keys_of(0, 3), batch).query)
+    for i, n in enumerate(LENGTHS.tolist()):
+        x, y = slice(0, n + 2), slice(n + 2, 2 * n + 3)  # SEP x EOS, and SEP y
+        assert rows[i, x].tolist() == [1] * (n + 2)
+        assert rows[i, y].tolist() == [2] * (n + 1)
+        assert columns[i, x].tolist() == list(range(n + 2))
+        assert columns[i, y].tolist() == list(range(n + 1))
+        # what follows a column of y stands in the next column of x
+        assert batch.targets[i, y].tolist() == batch.tokens[i, 1 : n + 2].tolist()
+    reverse = batch_of(task=Reverse(alphabet=4, end_marker=True))
+    rows, columns = np.asarray(Grid(order="snake").positions(keys_of(0, 3), reverse).query)
+    for i, n in enumerate(LENGTHS.tolist()):
+        y = slice(n + 2, 2 * n + 3)
+        assert columns[i, : n + 2].tolist() == list(range(n + 2))
+        assert columns[i, y].tolist() == list(range(n + 1, 0, -1))
+        # what follows a column of y stands in the column before it in x; at the beginning there is the end
+        beside = [reverse.tokens[i, c - 1].item() for c in columns[i, y].tolist()]
+        assert reverse.targets[i, y].tolist() == [EOS if token == SEP else token for token in beside]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=described)
+def test_a_policy_fits_under_jit(policy):
+    keys, batch = keys_of(2, 3), batch_of()
+    traced = jax.jit(policy.positions)(keys, batch)
+    for ours, theirs in zip(jax.tree.leaves(traced), jax.tree.leaves(policy.positions(keys, batch)), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    traced.require_fit(jnp.ones((3, 13, 1, 1)), None)
+
+
+# with every encoder
+
+MODEL = ModelConfig(num_layers=2, width=16, num_heads=2, mlp_factor=1)
+ONE_EACH = (
+    *{type(encoder): encoder for encoder in reversed(ENCODERS)}.values(),
+    rj.RoPE(sections=(2, 2), arrangement="axial"),
+    rj.ALiBi(axis=1),
+    rj.Layers(rj.RoPE(sections=(2, 2)), rj.NoPE()),
+)
+# why a pair is refused: what the encoder reads, or the type of the positions
+REASONS = r" cannot read the positions of .*(reads one axis, but the positions have 2|needs integer positions.*, got real ones)"
+
+
+def cell(encoder, policy, **changes):
+    return Experiment(
+        name="pair",
+        tasks=(TASK,),
+        methods=(Method(encoder=encoder, policy=policy),),
+        model=MODEL,
+        train=TrainConfig(steps=3, batch_size=3, max_length=5, warmup_steps=0, learning_rate=0.1),
+        evaluate=EvaluateConfig(lengths=(5, 6), examples=4),
+        **changes,
+    ).cells()[0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def descend(encoder, params, batch, positions):
+    _, apply = functional(MODEL, TASK.vocabulary, encoder)
+    value, gradient = jax.value_and_grad(loss)(params, batch, positions, apply=apply)
+    return value, jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
+
+
+@pytest.fixture
+def _quick_compilation():
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.mark.usefixtures("_quick_compilation")
+@pytest.mark.parametrize("encoder", ONE_EACH, ids=described)
+def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encoder):
+    """Three steps on one batch lower the loss; what is refused says why, and would fail if it were run."""
+    init, _ = functional(MODEL, TASK.vocabulary, encoder)
+    batch = batch_of()
+    refused = set()
+    for policy in POLICIES:
+        positions = policy.positions(keys_of(0, 3), batch)
+        try:
+            cell(encoder, policy)
+        except ValueError:
+            refused.add(policy)
+            with pytest.raises(ValueError, match=REASONS):
+                cell(encoder, policy)
+            with pytest.raises(ValueError, match=r"one axis|integer positions"):
+                descend(encoder, init(jax.random.key(1)), batch, positions)
+            continue
+        params, losses = init(jax.random.key(1)), []
+        for _ in range(4):
+            value, params = descend(encoder, params, batch, positions)
+            losses.append(float(value))
+        assert losses[3] < losses[0] - 0.01, policy
+    grids = {Grid(), Grid(order="snake")}
+    real = {RandomFloat(max_position=40.0)}
+    blind = (rj.NoPE, rj.CoPE, rj.SlidingWindow, rj.LogitScale)  # read no positions
+    two_axes = getattr(encoder, "sections", None) or getattr(encoder, "axis", None) or isinstance(encoder, rj.Layers)
+    by_length = isinstance(encoder, rj.LogN) and encoder.by == "length"
+    tables = isinstance(encoder, rj.Learned | rj.T5Bias) or described(encoder).startswith("Compose(Learned")
+    expected = set() if isinstance(encoder, blind) or two_axes or by_length else grids
+    assert refused == expected | (real if tables else set())
+
+
+@pytest.mark.parametrize(
+    ("encoder", "policy", "message"),
+    [
+        (rj.RoPE(), Randomized(max_position=14), r"Randomized max_position=14 is below the 15 input positions .* copy; raise it"),
+        (rj.Learned(max_length=20), Randomized(max_position=40), r"Learned\(max_length=20\) has no row for position 39"),
+        (rj.Learned(max_length=20), Contiguous(offset=6), r"Learned\(max_length=20\) has no row for position 20; raise"),
+        (rj.Learned(max_length=40), RandomFloat(max_position=40.0), "Learned needs integer positions .*, got real ones; round"),
+        (rj.Compose(rj.RoPE(), rj.T5Bias()), RandomFloat(max_position=40.0), "T5Bias needs integer positions, got real ones"),
+        (rj.RoPE(), Grid(), r"RoPE\(\) cannot read the positions of Grid\(\): RoPE\(sections=None\) reads one axis, but"),
+        (rj.ALiBi(axis=2), Grid(), "ALiBi reads axis 2, but the positions have 2, counted from 0; use"),
+        (rj.RoPE(sections=(4,)), Grid(), r"sections=\(4,\) leave axes unread"),
+        (rj.NoPE(), Grid(separator=1), "separator=1 does not part what a model reads of copy; .* example, are SEP=2, EOS=3"),
+        (rj.NoPE(), Grid(separator=5), "separator=5 does not part"),
+        (rj.RoPE(), Contiguous(offset=2**31 - 3), "Contiguous would give positions up to 2147483659, which int32 does not hold"),
+        (rj.RoPE(), RandomOffset(max_position=2**32), "RandomOffset would give positions up to 4294967295"),
+        (rj.RoPE(), RandomFloat(max_position=1e39), "RandomFloat would give positions up to 99999"),
+        (rj.Layers(rj.NoPE(), rj.RoPE(), rj.NoPE()), Contiguous(), r"num_layers 2 is not a multiple of the 3 .*; use 3 layers"),
+    ],
+)
+def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, message):
+    with pytest.raises(ValueError, match=message):
+        cell(encoder, policy)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: Randomized(max_position=40).positions(keys_of(0, 2), batch_of()),
+            r"keys must be one for each of the 3 examples, got \(2,\); use jax.random.split\(key, 3\)",
+        ),
+        (
+            lambda: Randomized(max_position=12).positions(keys_of(0, 3), batch_of()),
+            "max_position 12 is below the padded length 13",
+        ),
+        (lambda: Policy(), r"Policy gives no positions; choose a policy that does, such as Contiguous\(\)"),
+        (lambda: Contiguous(offset=-1), "Contiguous offset must not be negative, got -1"),
+        (lambda: Randomized(max_position=0), "Randomized max_position must be at least 1, got 0"),
+        (lambda: Randomized(max_position=2.5), "Randomized max_position must be an int, got 2.5"),
+        (lambda: PoSE(max_position=9, chunks=0), "PoSE chunks must be at least 1, got 0"),
+        (lambda: RandomFloat(max_position=0.0), "RandomFloat max_position must be positive and finite, got 0.0"),
+        (lambda: RandomFloat(max_position=float("inf")), "RandomFloat max_position must be positive and finite, got inf"),
+        (lambda: Grid(order="spiral"), "Grid order must be 'forward' or 'snake', got 'spiral'"),
+        (lambda: Method(encoder=rj.RoPE(), policy="grid"), "Method policy must be an object of class Policy, got 'grid'"),
+    ],
+)
+def test_impossible_policies_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_what_a_policy_presumes():
+    for policy in POLICIES:
+        expected = {"Grid()": ("separators",), "Grid(order='snake')": ("separators", "direction")}
+        drawn = ("length",) if policy in DRAWN else ()  # for the whole example at once, its answer included
+        assert policy.presumes == expected.get(described(policy), drawn)
+        assert set(policy.presumes) <= set(PRESUMED)
+
+
+# in training and evaluation
+
+
+def test_a_training_step_draws_positions_from_its_seed_and_step():
+    """Its loss is that of its batch at positions drawn here, by the key of the seed, the purpose and the step."""
+    drawn = cell(rj.RoPE(), Randomized(max_position=400))
+    run = jax.jit(train_step, static_argnames=("cell", "plan"))
+    state = init_state(jnp.uint32(0), drawn)
+    _, apply = functional(drawn.model, drawn.task.vocabulary, drawn.method.encoder)
+    value_of = jax.jit(functools.partial(loss, apply=apply))
+    seen = set()
+    for seed in (0, 5):
+        for step in (0, 1):
+            at = replace(state, step=jnp.int32(step))
+            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=plan(drawn))[1])
+            data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step) for purpose in (1, 2))
+            batch = drawn.task.sample(data, draw_lengths(jnp.int32(step), drawn.train), max_length=5)
+            positions = drawn.method.policy.positions(jax.random.split(place, 3), batch)
+            assert value == pytest.approx(float(value_of(state.params, batch, positions)), rel=1e-5)
+            seen.add(tuple(np.asarray(positions.query)[:, 0].tolist()))
+    assert len(seen) == 4
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """A model trained with drawn positions, which its variant replaces, and its rows."""
+    method = Method(
+        encoder=rj.RoPE(),
+        policy=Randomized(max_position=40),
+        variants=(Variant(name="contiguous", policy=Contiguous()),),
+    )
+    made = replace(
+        cell(rj.RoPE(), Contiguous(), seeds=(0, 1)), method=method, evaluate=EvaluateConfig(lengths=(2, 5), examples=(9, 16))
+    )
+    state = list(fit(made))[-1].state
+
+    def rows(cell=made):
+        return [row for rows in evaluate(cell, state.params, np.asarray(state.diverged_at)) for row in rows]
+
+    return made, state, rows
+
+
+def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
+    made, state, rows = trained
+    _, apply = functional(made.model, made.task.vocabulary, made.method.encoder)
+    apply, seen = jax.jit(apply), set()
+    draw = jax.jit(functools.partial(rj.positions.randomized, max_position=40), static_argnums=2)
+    for row in rows():
+        length, count = row["length"], {2: 9, 5: 16}[row["length"]]
+        size = made.task.input_length(length)
+        params = jax.tree.map(lambda x, row=row: x[row["seed"]], state.params)
+        batch = fixed_batch(made.task, length, examples=count, max_length=length)
+        drawn = jax.random.fold_in(jax.random.key(230_516), size)
+        right, content, end = [], [], []
+        for i in range(count):
+            at = jnp.arange(size)
+            if row["variant"] == "as-trained":
+                at = draw(jax.random.fold_in(drawn, i), jnp.int32(size), size)
+            logits = apply(params, batch.tokens[i], rj.Positions(query=at, length=size))
+            said, due = np.asarray(logits.argmax(-1))[length + 2 :].tolist(), batch.targets[i, length + 2 :].tolist()
+            right.append([a == b for a, b in zip(said, due, strict=True)])
+            content.append(any(a != b and EOS not in (a, b) for a, b in zip(said, due, strict=True)))
+            end.append(any((a == EOS) != (b == EOS) for a, b in zip(said, due, strict=True)))
+        right = np.array(right)
+        assert row["count"] == count
+        assert row["token_accuracy"] == pytest.approx(right.mean())
+        assert row["exact_match"] == right.all(axis=1).mean()
+        assert row["content_error"] == np.mean(content)
+        assert row["end_error"] == np.mean(end)
+        assert (row["policy"], row["policy_options"]) == ("Randomized", "max_position=40")  # trained with
+        seen.add((row["variant"], row["variant_policy"], *row["policy_presumes"]))
+    assert seen == {("as-trained", "Randomized(max_position=40)", "length"), ("contiguous", "Contiguous")}
+
+
+def test_variants_of_one_name_stay_apart():
+    """Two policies, each with a variant called the same: four curves, four lines of the table."""
+    methods = tuple(
+        Method(encoder=rj.NoPE(), policy=policy, variants=(Variant(name="contiguous", policy=Contiguous()),))
+        for policy in (Randomized(max_position=20), RandomOffset(max_position=20))
+    )
+    rows = []
+    for method in methods:
+        made = replace(cell(rj.NoPE(), Contiguous()), method=method)
+        params = init_replicas(jnp.zeros(2, jnp.uint32), cell=made).params
+        rows += [row for found in evaluate(made, params, np.array([-1, -1])) for row in found]
+    found = curves(rows)
+    assert [(curve.positions, curve.variant) for curve in found] == [
+        ("Randomized(max_position=20) †", "as-trained"),
+        ("Randomized(max_position=20), run on Contiguous", "contiguous"),
+        ("RandomOffset(max_position=20) †", "as-trained"),
+        ("RandomOffset(max_position=20), run on Contiguous", "contiguous"),
+    ]
+    assert markdown(rows).count("| NoPE ") == 8
+    with pytest.raises(ValueError, match=r"two rows of .* have one seed and length"):
+        curves([*rows, rows[0]])
+
+
+def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, monkeypatch):
+    made, _, rows = trained
+    whole = rows()
+    jax.clear_caches()
+    monkeypatch.setattr("rope_jax.model.sizes.rows", lambda length, **_: max(1, 40 // length))
+    assert rows() == whole
+    jax.clear_caches()
+    wider = rows(replace(made, evaluate=EvaluateConfig(lengths=(5, 4, 6), examples=16)))
+    assert [row for row in wider if row["length"] == 5] == [row for row in whole if row["length"] == 5]
+
+
+@pytest.mark.slow
+def test_rows_and_columns_copy_three_times_further():
+    """configs/hundredfold.py at small size: trained on 1 to 4 symbols, exact at 12; contiguous positions are not."""
+    from pathlib import Path
+
+    from experiments.cli import load_experiment
+
+    whole = load_experiment(Path(__file__).parents[1] / "configs" / "hundredfold.py")
+    small = replace(
+        whole,
+        tasks=whole.tasks[:1],
+        methods=(
+            replace(whole.methods[0], tasks=()),
+            Method(encoder=whole.methods[0].encoder),
+        ),
+        train=replace(whole.train, max_length=4),
+        evaluate=EvaluateConfig(lengths=(4, 12), examples=512),
+        seeds=(0, 1),
+    )
+    found = {}
+    for each in small.cells():
+        state = list(fit(each))[-1].state
+        for rows in evaluate(each, state.params, np.asarray(state.diverged_at)):
+            found[type(each.method.policy), rows[0]["length"]] = [row["exact_match"] for row in rows]
+    assert min(found[Grid, 4] + found[Grid, 12]) > 0.99
+    assert max(found[Contiguous, 12]) < 0.1

@@ -1,0 +1,119 @@
+"""The figure: what it holds, and that the same rows give the same bytes."""
+
+import struct
+import xml.etree.ElementTree as ET
+
+import numpy as np
+from test_tables import ROWS, row
+
+from rope_jax.report import plots
+
+
+def test_the_same_rows_give_the_same_bytes():
+    first, second = plots.accuracy_by_length(ROWS), plots.accuracy_by_length(ROWS)
+    assert first == second
+    assert set(first) == {"png", "svg"}
+    width, height = struct.unpack(">II", first["png"][16:24])
+    assert first["png"].startswith(b"\x89PNG")
+    assert width > 1000
+    assert height > 500
+    assert ET.fromstring(first["svg"]).tag.endswith("svg")
+    assert b"<dc:date>" not in first["svg"]
+
+
+def test_other_rows_give_another_picture():
+    other = [r | {"exact_match": 0.5} if r["exact_match"] is not None else r for r in ROWS]
+    assert plots.accuracy_by_length(other)["png"] != plots.accuracy_by_length(ROWS)["png"]
+
+
+def test_a_panel_a_task_a_line_a_variant_a_band_over_seeds():
+    rows = [
+        row(seed, length, 1 / (1 + seed) if length > 6 else 1.0, task=task, variant=variant)
+        for task in ("copy", "reverse")
+        for variant in ("as-trained", "NTK 2", "NTK 4")
+        for seed in (0, 1)
+        for length in (6, 12, 24)
+    ]
+    panels = plots._draw(rows, "exact_match").axes
+    assert [panel.get_title() for panel in panels] == ["copy", "reverse"]
+    for panel in panels:
+        curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
+        assert len(curves) == len(panel.collections) == 3
+        for line in curves:
+            np.testing.assert_array_equal(line.get_xdata(), [6, 12, 24])
+            np.testing.assert_allclose(line.get_ydata(), [1.0, 0.75, 0.75])
+        low_high = panel.collections[0].get_paths()[0].vertices
+        assert {0.5, 1.0} <= set(np.round(low_high[:, 1], 6))
+        # told apart without colour, too
+        assert len({(line.get_marker(), str(line._dash_pattern)) for line in curves}) == 3
+        [training] = [line for line in panel.lines if set(line.get_xdata()) == {12}]
+        assert training.get_linestyle() != "None"
+
+
+def test_policies_have_lines_and_marks_of_their_own():
+    rows = [
+        row(0, length, value, policy=policy, policy_options="", policy_presumes=presumed)
+        for policy, value, presumed in (("Contiguous", 0.5, []), ("Grid", 1.0, ["separators", "direction"]))
+        for length in (6, 12)
+    ]
+    figure = plots._draw(rows, "exact_match")
+    assert len([line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"]) == 2
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["RoPE, as-trained", "RoPE, Grid ‡§, as-trained"]
+    assert "‡ reads positions" in legend.get_title().get_text()
+    assert "§ an oracle" in legend.get_title().get_text()
+
+
+def test_panels_wrap_and_none_is_empty():
+    rows = [row(0, length, 0.5, task=task) for task in "abcd" for length in (6, 12)]
+    figure = plots._draw(rows, "exact_match")
+    figure.canvas.draw()
+    assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", "d"]
+    corners = [(panel.bbox.x0, panel.bbox.y0) for panel in figure.axes]
+    assert corners[3][0] == corners[0][0]
+    assert corners[3][1] < corners[0][1] == corners[1][1] == corners[2][1]
+
+
+def test_many_lines_are_told_apart_with_and_without_colour():
+    styles = [plots._style(n) for n in range(30)]
+    assert len({(str(s["linestyle"]), s["marker"]) for s in styles}) == 30
+    assert len({(s["color"], str(s["linestyle"]), s["marker"]) for s in styles}) == 30
+
+
+def test_a_diverged_curve_is_left_out_of_the_panel():
+    def lines(exact):
+        panel = plots._draw([row(0, length, exact) for length in (6, 12, 24)], "exact_match").axes[0]
+        return [line for line in panel.lines if len(line.get_xdata()) == 3]
+
+    assert len(lines(0.5)) == 1
+    assert lines(None) == []
+
+
+def test_nothing_runs_out_of_the_figure():
+    """One panel and long names: every text lies within the picture."""
+    long = "base=500.0, layout='interleaved', rotary_fraction=0.5, head_fraction=0.5, learn_base=True"
+    for train_length in (6, 24):
+        rows = [
+            row(0, length, 0.5, encoder_options=options, needs_length=True, train_length=train_length)
+            for options in ("", long)
+            for length in (6, 7, 12, 24)
+        ]
+        figure = plots._draw(rows, "exact_match")
+        figure.canvas.draw()
+        renderer = figure.canvas.get_renderer()
+        width, height = figure.bbox.size
+        [panel], [legend] = figure.axes, figure.legends
+        for text in (*legend.get_texts(), legend.get_title(), *panel.texts, *panel.get_xticklabels()):
+            box = text.get_window_extent(renderer)
+            assert box.x0 >= 0, text
+            assert box.x1 <= width, text
+            assert box.y0 >= 0, text
+            assert box.y1 <= height, text
+        box = panel.texts[-1].get_window_extent(renderer)
+        assert panel.bbox.x0 <= box.x0
+        assert box.x1 <= panel.bbox.x1
+
+
+def test_tick_labels_keep_clear_of_each_other():
+    assert plots._ticks([6, 12, 13, 14, 15, 18, 24, 48], 12) == ["6", "12", "\n13", "14", "\n15", "18", "24", "48"]
+    assert plots._ticks([5], 12) == ["5"]

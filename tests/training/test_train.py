@@ -1,0 +1,318 @@
+"""Training: replicas equal single seeds, a resumed run equals an uninterrupted one, a seed that diverges disturbs no other."""
+
+import functools
+from dataclasses import replace
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import rope_jax as rj
+from rope_jax.model.transformer import functional
+from rope_jax.policies import Randomized
+from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
+from rope_jax.study.serialization import described
+from rope_jax.study.store import DamagedError
+from rope_jax.tasks import Batch, Copy
+from rope_jax.training import checkpoint
+from rope_jax.training.devices import over_replicas, replica_mesh
+from rope_jax.training.evaluate import evaluate
+from rope_jax.training.train import (
+    Plan,
+    chunk_size,
+    draw_lengths,
+    fit,
+    init_state,
+    loss_and_gradient,
+    optimizer,
+    plan,
+    train_chunk,
+    train_step,
+)
+
+
+def last(iterator):
+    *_, end = iterator
+    return end
+
+
+def with_train(cell, **options):
+    return replace(cell, train=replace(cell.train, **options))
+
+
+def test_all_seeds_in_one_program_equal_each_seed_alone(toy_cell):
+    cell = replace(toy_cell, seeds=(5, 2, 9))
+    together = last(fit(cell)).state
+    for i, seed in enumerate(cell.seeds):
+        alone = last(fit(replace(cell, seeds=(seed,)))).state
+        chex.assert_trees_all_close(
+            jax.tree.map(lambda x, i=i: x[i], together.params), jax.tree.map(lambda x: x[0], alone.params), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_an_accelerators_way_trains_the_same_model(toy_cell, monkeypatch):
+    """All replicas in one batch and the whole batch at once, in their own buckets; here on a CPU."""
+    cell = with_train(toy_cell, max_length=6, length_draw="batch", dropout=0.2)
+    one_by_one = last(fit(cell)).state.params
+    jax.clear_caches()
+    monkeypatch.setattr("rope_jax.model.sizes.on_cpu", lambda: False)
+    assert plan(cell) == Plan(rows=4, edges=(3, 6))
+    chex.assert_trees_all_close(last(fit(cell)).state.params, one_by_one, rtol=1e-4, atol=1e-5)
+    jax.clear_caches()
+
+
+def test_a_chunk_equals_a_loop_of_steps(toy_cell):
+    state = init_state(jnp.uint32(1), toy_cell)
+    for _ in range(toy_cell.train.steps):
+        state, _ = train_step(state, jnp.uint32(1), state.step, toy_cell, plan(toy_cell))
+    chunked = last(fit(toy_cell)).state
+    chex.assert_trees_all_close(state.params, jax.tree.map(lambda x: x[1], chunked.params), rtol=1e-4, atol=1e-5)
+
+
+def test_resumed_equals_uninterrupted_bit_for_bit(toy_cell, tmp_path, monkeypatch):
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda steps: 4)
+    whole = next(now for now in fit(toy_cell) if now.step == 8).state
+    interrupted = next(iter(fit(toy_cell)))
+    assert interrupted.step == 4
+    checkpoint.save(tmp_path / "c", interrupted.state)
+    assert checkpoint.latest_step(tmp_path / "c") == 4
+    restored = checkpoint.load(tmp_path / "c", toy_cell)
+    chex.assert_trees_all_equal(last(fit(toy_cell, restored)).state, whole)
+
+
+def test_a_checkpoint_replaces_the_one_before_and_a_broken_write_is_passed_over(toy_cell, tmp_path):
+    state = last(fit(toy_cell)).state
+    later = replace(state, step=state.step + 4)
+    checkpoint.save(tmp_path, state)
+    checkpoint.save(tmp_path, later)
+    assert [path.name for path in tmp_path.iterdir()] == ["12"]
+    (tmp_path / "16.orbax-checkpoint-tmp").mkdir()
+    assert checkpoint.latest_step(tmp_path) == 12
+    chex.assert_trees_all_equal(checkpoint.load(tmp_path, toy_cell), later)
+    assert checkpoint.load(tmp_path / "nothing", toy_cell) is None
+    (tmp_path / "12" / "_METADATA").write_text("{")
+    with pytest.raises(DamagedError, match=r"checkpoint .*12 cannot be read \(.*\); delete it to train that cell again"):
+        checkpoint.load(tmp_path, toy_cell)
+
+
+def test_lengths_are_uniform_and_the_same_for_all_seeds():
+    config = TrainConfig(batch_size=16, min_length=3, max_length=6)
+    drawn = np.stack([draw_lengths(step, config) for step in range(200)])
+    share = np.bincount(drawn.ravel(), minlength=7)[3:] / drawn.size
+    assert drawn.min() == 3
+    assert drawn.max() == 6
+    assert np.abs(share - 0.25).max() < 5 * np.sqrt(0.25 * 0.75 / drawn.size)
+    assert (drawn != drawn[:, :1]).any(axis=1).all()  # an example's length is its own
+    batch = np.stack([draw_lengths(step, replace(config, length_draw="batch")) for step in range(200)])
+    assert (batch == batch[:, :1]).all()
+    assert set(batch[:, 0].tolist()) == {3, 4, 5, 6}
+
+
+PIECES = [Plan(rows=11, edges=(6,)), Plan(rows=4, edges=(2, 4, 6)), Plan(rows=1, edges=(1, 6))]
+
+
+@pytest.mark.parametrize("draw", ["example", "batch"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        Method(encoder=rj.RoPE(scaling=rj.DynamicNTK(original_length=6))),
+        Method(encoder=rj.Compose(rj.Sinusoidal(), rj.Fire())),
+        Method(encoder=rj.RoPE(), policy=Randomized(max_position=50)),
+    ],
+    ids=lambda method: described(method),
+)
+def test_pieces_and_buckets_leave_the_loss_and_its_gradient(method, draw):
+    """Against one example at a time, unpadded."""
+    train = TrainConfig(batch_size=11, max_length=6, length_draw=draw, steps=9)
+    cell = Cell(
+        task=Copy(alphabet=5),
+        method=method,
+        model=ModelConfig(num_layers=2, width=16, num_heads=2),
+        train=train,
+        evaluate=EvaluateConfig(lengths=(2,)),
+        seeds=(3,),
+    )
+    seed, step = jnp.uint32(3), jnp.int32(7)
+    params = init_state(seed, cell).params
+    _, apply = functional(cell.model, cell.task.vocabulary, method.encoder)
+    lengths = draw_lengths(step, train)
+    data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(3), purpose), step) for purpose in (1, 2))
+    batch = cell.task.sample(data, lengths, max_length=6)
+    keys = jax.random.split(place, 11)
+
+    def naive(params):
+        total = 0.0
+        for i, n in enumerate(lengths.tolist()):
+            one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
+            one = Batch(*(x[:, : 2 * n + 2] for x in one[:3]), one.lengths)
+            logits = apply(params, one.tokens, method.policy.positions(keys[i : i + 1], one))
+            picked = jnp.take_along_axis(jax.nn.log_softmax(logits), one.targets[..., None], axis=-1)[..., 0]
+            total -= jnp.sum(picked * one.loss_mask)
+        return total / jnp.sum(lengths + 1)
+
+    value, gradient = jax.jit(jax.value_and_grad(naive))(params)
+    for cut in (plan(cell), *PIECES):
+        got = jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=cut))(params, seed, step)
+        assert float(got[0]) == pytest.approx(float(value), rel=1e-5)
+        chex.assert_trees_all_close(got[1], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_pieces_leave_what_dropout_drops_and_seeds_and_steps_do_not(toy_cell, monkeypatch):
+    cell = with_train(toy_cell, dropout=0.3, batch_size=11, max_length=6)
+    lengths = draw_lengths(jnp.int32(2), cell.train)
+    batch = cell.task.sample(jax.random.key(0), lengths, max_length=6)  # so that the examples are always the same
+    monkeypatch.setattr("rope_jax.training.train.draw_lengths", lambda step, config: lengths)
+    monkeypatch.setattr("rope_jax.training.train.draw_batch", lambda seed, step, cell: batch)
+    params = init_state(jnp.uint32(1), cell).params
+    found = [
+        jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=cut))(params, jnp.uint32(1), jnp.int32(2)) for cut in PIECES
+    ]
+    for other in found[1:]:
+        chex.assert_trees_all_close(other, found[0], rtol=1e-4, atol=1e-6)
+    whole = with_train(cell, dropout=0.0)
+    without = jax.jit(functools.partial(loss_and_gradient, cell=whole, plan=PIECES[0]))(params, jnp.uint32(1), jnp.int32(2))
+    assert abs(float(without[0] - found[0][0])) > 1e-3
+    for seed, step in ((2, 2), (1, 3)):
+        other = jax.jit(functools.partial(loss_and_gradient, cell=cell, plan=PIECES[0]))(
+            params, jnp.uint32(seed), jnp.int32(step)
+        )
+        assert abs(float(other[0] - found[0][0])) > 1e-4
+
+
+def test_one_bucket_alone_is_computed_for_vmapped_replicas_too(toy_cell):
+    """A branch, and not a choice among the results of all branches, as the lengths are those of the step."""
+    cell = with_train(toy_cell, batch_size=4, max_length=6)
+    states = jax.vmap(lambda seed: init_state(seed, cell))(jnp.arange(2, dtype=jnp.uint32))
+    cut = Plan(rows=2, edges=(2, 4, 6))
+    step = jax.vmap(functools.partial(loss_and_gradient, cell=cell, plan=cut), in_axes=(0, 0, None))
+    jaxpr = jax.make_jaxpr(step)(states.params, jnp.arange(2, dtype=jnp.uint32), jnp.int32(0))
+    assert [len(eqn.params["branches"]) for eqn in equations(jaxpr.jaxpr) if eqn.primitive.name == "cond"] == [3]
+
+
+def equations(jaxpr):
+    """All of a program, those of its loops and branches too."""
+    for eqn in jaxpr.eqns:
+        yield eqn
+        for value in jax.tree.leaves(eqn.params, is_leaf=lambda x: hasattr(x, "jaxpr") or hasattr(x, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)
+
+
+def test_a_cell_is_trained_by_one_program(toy_cell, compiled):
+    jax.clear_caches()
+    compiled.clear()
+    list(fit(with_train(toy_cell, steps=200, max_length=9)))
+    assert compiled == ["jit(init_replicas)", "jit(train_chunk)"]
+
+
+def test_seeds_have_different_weights(toy_cell):
+    one, other = (init_state(jnp.uint32(seed), toy_cell).params for seed in (0, 1))
+    # draws of a normal distribution: independent ones have no correlation
+    pairs = [(np.ravel(a), np.ravel(b)) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True) if a.ndim > 1]
+    a, b = (np.concatenate(x) for x in zip(*pairs, strict=True))
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.1
+
+
+def test_seeds_and_steps_have_different_examples(toy_cell):
+    """From equal weights, a loss is a function of the examples alone."""
+    state = init_state(jnp.uint32(0), toy_cell)
+    step = jax.jit(lambda state, seed: train_step(state, seed, state.step, toy_cell, plan(toy_cell))[1])
+    losses = {float(step(replace(state, step=jnp.int32(at)), jnp.uint32(seed))) for seed in (0, 1) for at in (0, 5)}
+    assert len(losses) == 4
+    assert float(step(state, jnp.uint32(0))) in losses
+
+
+def test_a_divergence_in_the_very_last_step_is_seen(toy_cell):
+    """Its loss is that of the parameters before; what it leaves is not finite."""
+    state = last(fit(with_train(toy_cell, steps=1, learning_rate=3e38, warmup_steps=0, weight_decay=1e3))).state
+    assert not all(np.isfinite(x).all() for x in jax.tree.leaves(state.params))
+    assert state.diverged_at.tolist() == [0, 0]
+
+
+def test_a_seed_that_diverges_is_marked_and_leaves_the_others_alone(toy_cell):
+    clean = last(fit(toy_cell)).state
+    state = jax.jit(jax.vmap(lambda seed: init_state(seed, toy_cell)))(jnp.arange(2, dtype=jnp.uint32))
+    broken = replace(state, params=jax.tree.map(lambda x: x.at[0].set(jnp.nan), state.params))
+    end = last(fit(toy_cell, jax.device_put(broken, jax.tree.leaves(clean)[0].sharding)))
+    assert end.state.diverged_at.tolist() == [0, -1]
+    chex.assert_trees_all_equal(*(jax.tree.map(lambda x: x[1], state.params) for state in (end.state, clean)))
+    rows = [row for rows in evaluate(toy_cell, end.state.params, np.asarray(end.state.diverged_at)) for row in rows]
+    bad = [row for row in rows if row["seed"] == 0]
+    assert {(row["status"], row["diverged_at"], row["exact_match"], row["token_accuracy"]) for row in bad} == {
+        ("diverged", 0, None, None)
+    }
+    assert {row["status"] for row in rows if row["seed"] == 1} == {"ok"}
+
+
+def test_the_optimizer_is_adamw_with_its_schedule():
+    """Against the formulas of arXiv:1711.05101: the first step of Adam is lr * sign(gradient), and decay spares vectors."""
+    config = TrainConfig(steps=100, warmup_steps=10, learning_rate=0.5, weight_decay=0.1, clip_norm=1e9)
+    params = {"matrix": jnp.full((2, 2), 3.0), "vector": jnp.full(2, 3.0)}
+    gradient = {"matrix": jnp.full((2, 2), 7.0), "vector": jnp.full(2, -7.0)}
+    transform = optimizer(config)
+    state = transform.init(params)
+    steps = []
+    for _ in range(100):
+        updates, state = transform.update(gradient, state, params)
+        steps.append(updates)
+    for step, rate in ((0, 0.0), (5, 0.25), (10, 0.5), (55, 0.25), (99, 0.5 * (1 + np.cos(np.pi * 89 / 90)) / 2)):
+        np.testing.assert_allclose(steps[step]["vector"], rate, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(steps[step]["matrix"], -rate * (1 + 0.1 * 3.0), rtol=1e-4, atol=1e-6)
+
+
+def test_the_gradient_is_clipped_by_its_global_norm():
+    config = TrainConfig(clip_norm=0.5)
+    gradient = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
+    chained = optimizer(config)
+    _, state = chained.update(gradient, chained.init(gradient), gradient)
+    first_moment = optax.tree_utils.tree_get(state, "mu")
+    chex.assert_trees_all_close(first_moment, {"a": jnp.array([0.03]), "b": jnp.array([0.04])}, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("steps", "size"), [(1500, 100), (2000, 100), (60, 60), (8, 100), (1501, 79), (202, 100), (149, 100)])
+def test_chunks_are_equal_where_they_can_be(steps, size):
+    assert chunk_size(steps) == size
+
+
+def test_any_number_of_steps_is_done_exactly(toy_cell):
+    ends = [now.step for now in fit(with_train(toy_cell, steps=103))]
+    assert ends == [100, 103]
+
+
+def test_replicas_spread_over_the_devices():
+    assert len(jax.devices()) == 2
+    assert [replica_mesh(n).size for n in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    add = over_replicas(lambda own, shared: {"sum": own["x"] + shared}, 5)
+    out = jax.jit(add)({"x": jnp.arange(10.0).reshape(5, 2)}, jnp.array([1.0, 2.0]))["sum"]
+    np.testing.assert_array_equal(out, np.arange(10.0).reshape(5, 2) + np.array([1.0, 2.0]))
+    assert len(out.sharding.device_set) == 2
+
+
+def test_a_chunk_never_calls_back_to_the_host(toy_cell):
+    state = next(iter(fit(toy_cell))).state
+    seeds = jax.device_put(np.array([0, 1], np.uint32), state.step.sharding)
+    chunk = functools.partial(train_chunk, cell=toy_cell, steps=2, plan=plan(toy_cell))
+    assert "callback" not in jax.jit(chunk).lower(state, seeds).as_text()
+    with jax.transfer_guard("disallow"):  # nor is it handed arrays from there
+        chunk(state, seeds)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_copy_is_learned(dtype):
+    """At toy size, in both compute dtypes: nearly every string of the longest training length is copied."""
+    cell = Cell(
+        task=Copy(alphabet=8),
+        method=Method(encoder=rj.RoPE()),
+        model=ModelConfig(num_layers=2, width=64, num_heads=4, compute_dtype=dtype),
+        train=TrainConfig(steps=1200, max_length=8),
+        evaluate=EvaluateConfig(lengths=(8,), examples=256),
+        seeds=(0, 1),
+    )
+    state = last(fit(cell)).state
+    rows = [row for rows in evaluate(cell, state.params, np.asarray(state.diverged_at)) for row in rows]
+    assert min(row["exact_match"] for row in rows) > 0.95
