@@ -111,7 +111,7 @@ def hints(experiment: Experiment) -> list[str]:
     for cell in experiment.cells():
         trained = cell.task.input_length(cell.train.max_length)
         for variant in cell.method.all_variants:
-            for presumed in sorted(variant.encoder.presumed_lengths - {trained}):
+            for presumed in sorted(variant.encoder.requirements.original_lengths - {trained}):
                 found.append(
                     f"note: {variant.name!r} has original_length={presumed}, but training on "
                     f"{cell.task.name} goes up to {trained} input positions"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rope_jax.encoders._internal.typed_dataclass import Checked
-from rope_jax.encoders.base import Dims, Encoder
+from rope_jax.encoders.base import Dims, Encoder, changed_options, check_requirements
+from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.policies import Contiguous, Policy
 from rope_jax.study.serialization import content_hash, described
 from rope_jax.tasks.base import Task
@@ -65,7 +66,7 @@ class ModelConfig(Checked):
     @property
     def dims(self) -> Dims:
         """As encoders want them."""
-        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads)
+        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads, num_layers=self.num_layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +156,7 @@ class Variant(Checked):
     """
 
     name: str
-    encoder: Encoder | None = None
+    encoder: Encoder | Layers | None = None
     policy: Policy | None = None
 
 
@@ -164,7 +165,7 @@ class Run:
     """A way to run a trained model, complete: a variant with what it keeps filled in."""
 
     name: str
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy
 
 
@@ -179,7 +180,7 @@ class Method(Checked):
       tasks: those of the experiment that it is meant for; () is all of them.
     """
 
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
     tasks: tuple[Task, ...] = ()
@@ -194,9 +195,9 @@ class Method(Checked):
                 raise ValueError(f"variant {variant.name!r} changes nothing of the trained method; give it encoder= or policy=")
         _require_distinct("Method variants", [variant.name for variant in self.variants])
         for run in self.all_variants:
-            changed = self.encoder.changed_by(run.encoder)
+            changed = set(changed_options(self.encoder, run.encoder)) - self.encoder.retunable
             if changed:
-                allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
+                allowed = ", ".join(sorted(self.encoder.retunable)) or "none"
                 raise ValueError(
                     f"variant {run.name!r} changes {', '.join(sorted(changed))} of the trained "
                     f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a Method of "
@@ -225,19 +226,7 @@ class Cell(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        longest = max(self.train.max_length, *self.evaluate.lengths)
-        self.task.check(longest)
-        self.method.encoder.check_layers(self.model.num_layers)
-        for variant in self.method.all_variants:
-            self._check(variant.encoder, variant.policy, self.task.input_length(longest))
-
-    def _check(self, encoder: Encoder, policy: Policy, length: int) -> None:
-        policy.check(self.task, length)
-        encoder.check(self.model.dims, policy.reach(length))
-        try:
-            encoder.check_positions(policy.axes, policy.real)
-        except ValueError as error:
-            raise ValueError(f"{described(encoder)} cannot read the positions of {described(policy)}: {error}") from error
+        check_compatible(self)
 
     @property
     def id(self) -> str:
@@ -309,3 +298,26 @@ class Experiment(Checked):
             for task, method in itertools.product(self.tasks, self.methods)
             if task in (method.tasks or self.tasks)
         )
+
+
+def check_compatible(cell: Cell) -> None:
+    """Raises ValueError unless task, policies, encoders, sizes and layers of a cell go together. Traces nothing."""
+    longest = max(cell.train.max_length, *cell.evaluate.lengths)
+    cell.task.check(longest)
+    length = cell.task.input_length(longest)
+    for variant in cell.method.all_variants:
+        encoder, policy = variant.encoder, variant.policy
+        policy.check(cell.task, length)
+        layers = as_layers(encoder)
+        layers.check_num_layers(cell.model.num_layers)
+        for each in layers.encoders:
+            try:
+                check_requirements(
+                    each,
+                    cell.model.dims,
+                    position_axes=policy.axes,
+                    real_positions=policy.real,
+                    max_position=policy.reach(length) - 1,
+                )
+            except ValueError as error:
+                raise ValueError(f"{described(encoder)} does not fit {described(policy)} and the model: {error}") from error
