@@ -89,4 +89,4 @@ def test_what_it_cannot_do_is_refused():
         rj.alibi_slopes(0)
     with pytest.raises(ValueError, match=re.escape("ALiBi slope_scale must be finite and not negative, got -1.0")):
         rj.ALiBi(slope_scale=-1)
-    assert rj.ALiBi().variant_fields == {"slope_scale"}
+    assert rj.ALiBi().retunable == {"slope_scale"}

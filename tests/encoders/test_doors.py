@@ -174,15 +174,15 @@ def test_options_name_what_is_not_the_default(encoder: rj.Encoder, expected: str
     ],
 )
 def test_what_may_vary_on_a_trained_model(encoder: rj.Encoder, fields: set[str], needs_length: bool) -> None:
-    assert encoder.variant_fields == fields
-    assert encoder.needs_length is needs_length
+    assert encoder.retunable == fields
+    assert encoder.requirements.length is needs_length
 
 
 @pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
 def test_variant_fields_change_no_parameter_and_act_through_prepare_alone(encoder: rj.Encoder) -> None:
     changes = {"scaling": rj.Linear(factor=7.0), "base": 123.0}
     params = encoder.init(jax.random.key(0), DIMS)
-    for name in encoder.variant_fields:
+    for name in encoder.retunable:
         variant = dataclasses.replace(encoder, **{name: changes[name]})
         jax.tree.map(np.testing.assert_array_equal, variant.init(jax.random.key(0), DIMS), params)
         # prepared by the variant and run by the original equals the variant throughout
@@ -200,7 +200,7 @@ def test_variant_fields_change_no_parameter_and_act_through_prepare_alone(encode
 @pytest.mark.parametrize("encoder", [rj.NoPE(), rj.Encoder()], ids=str)
 def test_nope_is_the_identity_through_all_doors(encoder: rj.Encoder) -> None:
     assert encoder.init(jax.random.key(0), DIMS) == {}
-    encoder.check(DIMS, 10**9)
+    rj.check_requirements(encoder, DIMS, max_position=10**9, position_axes=7, real_positions=True)
     x, q, k = normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 5, 2, 8)
     positions = rj.Positions(query=jnp.arange(3), key=jnp.arange(5), length=5)
     got = run(encoder, {}, x, q, k, positions)
@@ -240,7 +240,7 @@ def test_sinusoidal_leaves_queries_and_keys_alone() -> None:
 def test_sinusoidal_options_are_checked_before_anything_is_traced(changed: dict, message: str) -> None:
     # by the constructor or by check(): either comes before the model runs
     with pytest.raises(ValueError, match=message):
-        rj.Sinusoidal(**changed).check(DIMS, 10)
+        rj.check_requirements(rj.Sinusoidal(**changed), DIMS, max_position=9)
 
 
 # RoPE
@@ -484,7 +484,7 @@ def test_an_odd_rotated_width_names_both_numbers(head_dim: int, fraction: float,
     encoder, dims = rj.RoPE(rotary_fraction=fraction), rj.Dims(width=2 * head_dim, num_heads=2, head_dim=head_dim)
     message = re.escape(f"int(head_dim {head_dim} * rotary_fraction {fraction}) = {width}")
     with pytest.raises(ValueError, match=message):
-        encoder.check(dims, 10)
+        rj.check_requirements(encoder, dims, max_position=9)
     with pytest.raises(ValueError, match=message):
         encoder.frequencies(head_dim)
     with pytest.raises(ValueError, match=message):
@@ -499,14 +499,14 @@ def test_the_rotated_width_is_truncated() -> None:
 
 def test_a_head_fraction_that_gives_no_head_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"RoPE head_fraction 0.25 of 2 heads gives no head; use at least 0.5"):
-        rj.RoPE(head_fraction=0.25).check(DIMS, 10)
-    rj.RoPE(head_fraction=0.5).check(DIMS, 10)
+        rj.check_requirements(rj.RoPE(head_fraction=0.25), DIMS, max_position=9)
+    rj.check_requirements(rj.RoPE(head_fraction=0.5), DIMS, max_position=9)
 
 
 def test_the_advice_for_a_head_fraction_can_be_followed() -> None:
     for num_heads in (2, 3, 6, 7, 12, 49):
         dims = rj.Dims(width=8 * num_heads, num_heads=num_heads, head_dim=8)
         with pytest.raises(ValueError, match="gives no head") as error:
-            rj.RoPE(head_fraction=0.01).check(dims, 10)
+            rj.check_requirements(rj.RoPE(head_fraction=0.01), dims, max_position=9)
         advised = float(re.search(r"use at least ([\d.]+)", str(error.value))[1])
-        rj.RoPE(head_fraction=advised).check(dims, 10)
+        rj.check_requirements(rj.RoPE(head_fraction=advised), dims, max_position=9)

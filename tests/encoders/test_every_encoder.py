@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import rope_jax as rj
 from examples import ABSOLUTE, BIASES, CONTENT, ENCODERS, MAPS, RELATIVE, ROTATIONS
+from rope_jax.encoders.layers import as_layers
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import Method, ModelConfig, Variant
@@ -49,23 +50,6 @@ def inputs(*leading):
 @functools.cache
 def drawn(encoder):
     return encoder.init(jax.random.key(0), DIMS)
-
-
-def kinds(*values):
-    return {type(value) for value in values}
-
-
-def test_the_list_is_complete():
-    def below(kind):
-        return {c for sub in kind.__subclasses__() for c in {sub} | below(sub) if c.__module__.startswith("rope_jax.")}
-
-    assert kinds(*ENCODERS) == below(rj.Encoder) - {
-        rj.Bias,
-        rj.Parts,
-        rj.Layers,
-    }  # Layers has no doors of its own: test_layers.py
-    assert kinds(*MAPS) == below(rj.FrequencyMap)
-    assert len(set(ENCODERS)) == len(ENCODERS)
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=described)
@@ -198,7 +182,7 @@ def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
     np.testing.assert_array_equal(narrow, wide)
 
 
-@pytest.mark.parametrize("encoder", [e for e in ROTATIONS if e.needs_length], ids=described)
+@pytest.mark.parametrize("encoder", [e for e in ROTATIONS if e.requirements.length], ids=described)
 def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
     x, q, k, v = inputs(2)
     at = jnp.arange(LENGTH)
@@ -255,15 +239,10 @@ def test_query_and_key_positions_may_differ_in_rank(encoder, query_rank):
         np.testing.assert_allclose(np.broadcast_to(got, (2, *got.shape[-3:]))[row], alone, atol=1e-5)
 
 
-def test_a_bias_that_adds_nothing_is_no_bias():
-    with pytest.raises(TypeError, match=r"Bias defines no added\(tables, q, k, positions\)"):
-        rj.Bias().bias({}, None, None, rj.Positions(query=jnp.arange(3)))
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: rj.RoPE(arrangement="axial"), "arrangement='axial' arranges sections, and there are none"),
+        (lambda: rj.RoPE(arrangement="axial"), "arrangement='axial' arranges sections, but sections is None"),
         (lambda: rj.ALiBi(axis=-1), "ALiBi axis must not be negative, got -1"),
         (lambda: rj.Sinusoidal(base=-1.0), "base must be positive, got -1.0"),
         (lambda: rj.YaRN(factor=2.0, original_length=8, mscale=-3.0), "YaRN mscale must be finite and not negative, got -3.0"),
@@ -271,7 +250,7 @@ def test_a_bias_that_adds_nothing_is_no_bias():
         (lambda: rj.RoPE(head_fraction=0.25).rotate({}, jnp.ones((1, 8, 8)), jnp.ones((1, 2, 8))), "gives no head"),
         (
             lambda: rj.RoPE(head_fraction=0.7).rotate({}, jnp.ones((1, 8, 8)), jnp.ones((1, 2, 8))),
-            "turns 5 of 8 query heads, but 1 of 2 key heads",
+            "rotates 5 of 8 query heads, but 1 of 2 key heads",
         ),
         (
             lambda: rj.ALiBi(axis=0).bias(jnp.ones(2), None, None, rj.Positions(query=jnp.arange(8), axes=2)),
@@ -306,7 +285,7 @@ MODEL = ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=1)
 def test_it_trains_in_the_model(encoder):
     """Gradient steps on one batch lower the loss, and every parameter of the encoder has a part in it."""
     task = Copy(alphabet=4)
-    encoder.check(MODEL.dims, task.input_length(5))
+    rj.check_requirements(encoder, MODEL.dims, max_position=task.input_length(5) - 1)
     init, apply = functional(MODEL, task.vocabulary, encoder)
     batch = task.sample(jax.random.key(0), jnp.array([1, 3, 5, 5]), max_length=5)
     positions = rj.Positions(query=jnp.arange(12), length=batch.lengths)
@@ -350,7 +329,7 @@ def test_every_map_is_a_variant_of_a_trained_model(scaling):
     init, apply = functional(MODEL, 6, trained)
     tokens, positions = jnp.array([1, 2, 3, 4, 5]), rj.Positions(query=jnp.arange(5), length=5)
     params = init(jax.random.key(0))
-    prepared = variant.prepare(encoding_params(params), 5, MODEL.dims)
+    prepared = as_layers(variant).prepare(encoding_params(params), 5, MODEL.dims)
     own = functional(MODEL, 6, variant)[1](params, tokens, positions)
     chex.assert_trees_all_close(apply(params, tokens, positions, prepared), own, atol=1e-6)
     assert float(jnp.max(jnp.abs(own - apply(params, tokens, positions)))) > 1e-5

@@ -156,7 +156,7 @@ def test_float_positions_have_a_window_too():
         (lambda: rj.HardALiBi(masked_heads=-1), "masked_heads must not be negative, got -1; it counts heads with a window"),
         (lambda: rj.HardALiBi(masked_heads=1.5), "HardALiBi masked_heads must be an int, got 1.5"),
         (
-            lambda: rj.HardALiBi(masked_heads=4).check(DIMS, 10),
+            lambda: rj.check_requirements(rj.HardALiBi(masked_heads=4), DIMS, max_position=9),
             "HardALiBi masked_heads=4 is above the 3 heads of the model; use at most those",
         ),
     ],
@@ -167,5 +167,5 @@ def test_what_it_cannot_do_is_refused(make, message):
 
 
 def test_all_heads_may_have_a_window():
-    rj.HardALiBi(masked_heads=3).check(DIMS, 10)
-    assert rj.HardALiBi(masked_heads=3).variant_fields == {"masked_heads"}
+    rj.check_requirements(rj.HardALiBi(masked_heads=3), DIMS, max_position=9)
+    assert rj.HardALiBi(masked_heads=3).retunable == {"masked_heads"}

@@ -197,5 +197,5 @@ def test_attention_adds_it_in_float32_under_bfloat16(kernel):
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match=re.escape("Kerple kernel must be 'log' or 'power', got 'linear'")):
         rj.Kerple(kernel="linear")
-    assert rj.Kerple().variant_fields == frozenset()
+    assert rj.Kerple().retunable == frozenset()
     assert rj.Kerple().kernel == "log"

@@ -117,9 +117,9 @@ def test_float_positions_are_an_error_even_when_traced(traced: bool) -> None:
 
 def test_check_compares_the_length_before_anything_is_traced() -> None:
     encoder = rj.Learned(max_length=64)
-    encoder.check(DIMS, 64)
+    rj.check_requirements(encoder, DIMS, max_position=63)
     with pytest.raises(ValueError, match=r"Learned\(max_length=64\) has no row for position 64; raise max_length to 65"):
-        encoder.check(DIMS, 65)
+        rj.check_requirements(encoder, DIMS, max_position=64)
 
 
 @pytest.mark.parametrize(

@@ -296,20 +296,23 @@ def test_content_positions_need_no_axis():
     ("make", "message"),
     [
         (
-            lambda: rj.RoPE(sections=(4, 2, 1)).check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(4, 2, 1)), DIMS, max_position=8),
             "sections=(4, 2, 1) must not be negative and must sum to the 8 rotated pairs, got 7",
         ),
         (
-            lambda: rj.RoPE(sections=(6, -1, 3), arrangement="interleaved").check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(6, -1, 3), arrangement="interleaved"), DIMS, max_position=8),
             "sections=(6, -1, 3) must not be negative and must sum to the 8 rotated pairs, got 8",
         ),
-        (lambda: rj.RoPE(sections=(2, 3, 3), rotary_fraction=0.5).check(DIMS, 9), "must sum to the 4 rotated pairs, got 8"),
         (
-            lambda: rj.RoPE(sections=(0, 4, 4), arrangement="interleaved").check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(2, 3, 3), rotary_fraction=0.5), DIMS, max_position=8),
+            "must sum to the 4 rotated pairs, got 8",
+        ),
+        (
+            lambda: rj.check_requirements(rj.RoPE(sections=(0, 4, 4), arrangement="interleaved"), DIMS, max_position=8),
             "interleaved sections=(0, 4, 4) do not fit: axis 1 would take pair 10 of 8; give it at most 3 pairs",
         ),
         (
-            lambda: rj.RoPE(sections=(5, 3), arrangement="axial").check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(5, 3), arrangement="axial"), DIMS, max_position=8),
             "axial sections=(5, 3) must be equal: every axis has the same frequencies",
         ),
         (

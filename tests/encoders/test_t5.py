@@ -226,4 +226,4 @@ def test_the_smallest_sizes_work():
     assert rj.t5_bucket(back, bidirectional=False, num_buckets=2, max_distance=2).tolist() == [0, 1, 1, 1, 1, 1]
     assert rj.t5_bucket(back, bidirectional=False, num_buckets=3, max_distance=4).tolist() == [0, 1, 2, 2, 2, 2]
     assert rj.t5_bucket(-back, bidirectional=True, num_buckets=4, max_distance=2).tolist() == [0, 3, 3, 3, 3, 3]
-    assert rj.T5Bias().variant_fields == frozenset()
+    assert rj.T5Bias().retunable == frozenset()

@@ -197,11 +197,11 @@ def test_gradients_are_finite_at_every_position():
 
 
 def test_what_reads_the_length_says_so():
-    assert rj.LogN(original_length=8, by="length").needs_length
-    assert not rj.LogN(original_length=8).needs_length
-    assert rj.LogN(original_length=8).presumed_lengths == {8}
-    assert rj.LogN(original_length=8).variant_fields == {"original_length"}
-    assert rj.LogitScale(scale=2.0).variant_fields == {"scale"}
+    assert rj.LogN(original_length=8, by="length").requirements.length
+    assert not rj.LogN(original_length=8).requirements.length
+    assert rj.LogN(original_length=8).requirements.original_lengths == {8}
+    assert rj.LogN(original_length=8).retunable == {"original_length"}
+    assert rj.LogitScale(scale=2.0).retunable == {"scale"}
     assert rj.LogitScale(scale=2).scale == 2.0
 
 

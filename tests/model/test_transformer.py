@@ -10,6 +10,7 @@ import pytest
 
 import rope_jax as rj
 from rope_jax.encoders.base import Encoder
+from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import ModelConfig
@@ -43,7 +44,7 @@ def test_causality_by_gradient(length):
     tokens = jax.random.randint(jax.random.key(1), (length,), 0, 10)
     positions = Positions(query=jnp.arange(length))
     for t in (0, length // 2, length - 1):
-        gradient = jax.grad(lambda probe, t=t: jnp.sum(jnp.sin(apply(params, tokens, positions, probe)[t])))(
+        gradient = jax.grad(lambda probe, t=t: jnp.sum(jnp.sin(apply(params, tokens, positions, (probe,))[t])))(
             jnp.zeros((length, 32))
         )
         influence = np.abs(np.asarray(gradient)).sum(axis=-1)
@@ -81,15 +82,14 @@ def test_an_untrained_model_gives_log_vocabulary(encoder):
 @pytest.mark.parametrize("num_layers", [2, 6])
 def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
     init, apply = functional(replace(CONFIG, num_layers=num_layers), 10, encoder)
+    period = len(as_layers(encoder).encoders)
     params = init(jax.random.key(0))
     tokens, positions = jax.random.randint(jax.random.key(1), (2, 8), 0, 10), Positions(query=jnp.arange(8))
     looped = jax.make_jaxpr(lambda: apply(params, tokens, positions, scan_layers=True))()
     straight = apply(params, tokens, positions)
     np.testing.assert_allclose(apply(params, tokens, positions, scan_layers=True), straight, rtol=1e-4, atol=1e-5)
     loops = [eqn for eqn in looped.eqns if eqn.primitive.name == "scan"]
-    assert [eqn.params["length"] for eqn in loops] == (
-        [num_layers // encoder.period - (encoder.period > 1)] if num_layers > encoder.period else []
-    )
+    assert [eqn.params["length"] for eqn in loops] == ([num_layers // period - (period > 1)] if num_layers > period else [])
 
 
 @pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
@@ -118,7 +118,7 @@ def test_a_prepared_variant_is_the_encoder_with_that_scaling():
     _, apply_scaled = functional(CONFIG, 10, scaled)
     params = init(jax.random.key(0))
     tokens, positions = jax.random.randint(jax.random.key(1), (2, 8), 0, 10), Positions(query=jnp.arange(8))
-    variant = apply(params, tokens, positions, scaled.prepare(encoding_params(params), None, CONFIG.dims))
+    variant = apply(params, tokens, positions, as_layers(scaled).prepare(encoding_params(params), None, CONFIG.dims))
     np.testing.assert_allclose(variant, apply_scaled(params, tokens, positions), rtol=1e-5, atol=1e-6)
     assert np.abs(variant - apply(params, tokens, positions)).max() > 1e-3
 
