@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.encoders.base import changed_options
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import Method, ModelConfig, Variant
@@ -43,7 +44,7 @@ def assert_same(got, expected, **tolerance):
             np.testing.assert_allclose(ours, theirs, **{"rtol": 1e-6, "atol": 1e-6} | tolerance)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "part",
     [
         rj.NoPE(),
@@ -53,7 +54,6 @@ def assert_same(got, expected, **tolerance):
         rj.CoPE(max_count=3, init_scale=1.0),
         rj.LogN(original_length=4),
     ],
-    ids=lambda e: type(e).__name__,
 )
 def test_of_one_is_the_one(part):
     one = rj.Compose(part)
@@ -173,7 +173,7 @@ def test_decoding_is_the_row_of_the_whole():
 TRAINED = rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple())
 
 
-@pytest.mark.parametrize(
+@for_each(
     "variant",
     [
         rj.Compose(rj.RoPE(scaling=rj.NTK(factor=4.0)), rj.LogN(original_length=26), rj.Kerple()),
@@ -193,7 +193,7 @@ def test_a_variant_may_change_what_its_parts_may(variant):
     assert float(jnp.max(jnp.abs(q - doors(TRAINED, params)[1]))) > 1e-3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("variant", "changed"),
     [
         (rj.Compose(rj.RoPE(layout="interleaved"), rj.LogN(original_length=26), rj.Kerple()), "encoders[0].layout"),
@@ -229,7 +229,7 @@ def test_a_plain_encoder_is_no_variant_of_a_composite_nor_the_reverse():
 # in the model
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@for_each("dtype", ["float32", "bfloat16"])
 def test_in_the_model_all_parts_learn(dtype):
     encoder = rj.Compose(rj.RoPE(learn_base=True), rj.LogN(original_length=3), rj.Kerple())
     config = ModelConfig(num_layers=1, width=8, num_heads=2, mlp_factor=1, compute_dtype=dtype)
@@ -259,7 +259,7 @@ def test_in_the_model_all_parts_learn(dtype):
         assert float(jnp.max(jnp.abs(run(moved)[1] - logits))) > 1e-5
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (

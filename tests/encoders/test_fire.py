@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -147,7 +148,7 @@ def test_gradients_are_those_of_the_formula():
             assert float(found[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
 
 
-@pytest.mark.parametrize("at", [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 60.0, 1e7]], ids=["zero", "near", "far"])
+@for_each("at", [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 60.0, 1e7]])
 def test_gradients_are_finite_at_distance_0_and_far(at):
     found = jax.grad(lambda params, p: jnp.sum(biased(params, rj.Positions(query=p)) ** 2), argnums=(0, 1))(
         drawn(), jnp.array(at)
@@ -173,7 +174,7 @@ def test_attention_adds_it_in_float32_under_bfloat16():
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.02)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.Fire(hidden=0), "Fire hidden must be at least 1, got 0; the paper's is 32"),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -21,7 +22,7 @@ STORED = {
     "log": {"log_r1": [-1.0, 0.3, 1.5], "log_r2": [0.5, -2.0, -0.1]},
     "power": {"log_r1": [-1.0, 0.3, 1.5], "logit_r2": [0.0, -1.5, -0.4]},
 }
-KERNELS = pytest.mark.parametrize("kernel", ["log", "power"])
+KERNELS = for_each("kernel", ["log", "power"])
 
 
 def drawn(kernel):
@@ -75,7 +76,7 @@ def test_only_distances_count(kernel, shift):
     np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint32, jnp.int8])
+@for_each("dtype", [jnp.uint8, jnp.uint32, jnp.int8])
 def test_narrow_and_unsigned_positions_have_the_same_distances(dtype):
     """A key before its query has a negative offset, which an unsigned dtype does not know."""
     encoder, params = rj.Kerple(), drawn("log")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.encoders.layers import as_layers
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import encoding_params, functional
@@ -43,7 +44,7 @@ def by_hand(params, encoders, config=CONFIG):
     return norm(x, params["norm"]) @ params["head"]["kernel"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "parts",
     [
         (rj.RoPE(),),
@@ -52,7 +53,6 @@ def by_hand(params, encoders, config=CONFIG):
         (rj.Compose(rj.RoPE(), rj.SlidingWindow(size=2)), rj.ALiBi(slope_scale=4.0)),
         (rj.NoPE(), rj.SlidingWindow(size=1), rj.ALiBi(), rj.RoPE(scaling=rj.DynamicNTK(original_length=4))),
     ],
-    ids=lambda parts: str(len(parts)),
 )
 def test_layer_by_layer(parts):
     params, apply = model(rj.Layers(*parts))
@@ -96,7 +96,7 @@ def test_what_is_added_to_the_input_is_added_once_where_its_first_layer_begins()
     assert float(jnp.max(jnp.abs(early - late))) > 1e-4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("encoder", "reach"),
     [
         (rj.SlidingWindow(size=2), 2),  # one token further back for every layer
@@ -156,7 +156,7 @@ def test_variants_part_by_part():
             Method(encoder=trained, variants=(Variant(name="v", encoder=other),))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.Layers(), r"Layers needs at least one encoder, such as Layers\(RoPE\(\), ALiBi\(\)\)"),

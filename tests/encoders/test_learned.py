@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 
 DIMS = rj.Dims(width=4, num_heads=2, head_dim=2)
 
@@ -23,7 +24,7 @@ def embed(encoder: rj.Learned, params: dict, x: jax.Array, query: jax.Array) -> 
     return encoder.embed(tables, x, positions)
 
 
-@pytest.mark.parametrize("query", [[0, 1, 2], [5, 5, 0], [2, 4, 1]])
+@for_each("query", [[0, 1, 2], [5, 5, 0], [2, 4, 1]])
 def test_adds_the_row_of_each_position(query: list[int]) -> None:
     x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     rows = np.array(query)[:, None] + np.arange(4)[None, :] / 4
@@ -80,7 +81,7 @@ def test_a_negative_position_is_an_error_too() -> None:
         embed(rj.Learned(max_length=8), counted_table(8), jnp.zeros((2, 4)), jnp.array([0, -1]))
 
 
-@pytest.mark.parametrize("bad", [8, 9, 1000, -1, -8, -9, -1000, 2**31 - 1, -(2**31)])
+@for_each("bad", [8, 9, 1000, -1, -8, -9, -1000, 2**31 - 1, -(2**31)])
 def test_a_traced_position_outside_the_table_gives_nan_and_only_there(bad: int) -> None:
     query = jnp.array([3, bad, 7])
     got = jax.jit(lambda q: embed(rj.Learned(max_length=8), counted_table(8), jnp.zeros((3, 4)), q))(query)
@@ -89,14 +90,14 @@ def test_a_traced_position_outside_the_table_gives_nan_and_only_there(bad: int) 
     np.testing.assert_array_equal(got[2], [7, 7.25, 7.5, 7.75])
 
 
-@pytest.mark.parametrize(("dtype", "rows"), [("int8", 300), ("int16", 70_000)])
+@for_each(("dtype", "rows"), [("int8", 300), ("int16", 70_000)])
 def test_small_integer_dtypes_are_not_wrapped_into_the_table(dtype: str, rows: int) -> None:
     # rows is more than the dtype holds, so that a "past the end" index written in that dtype would land inside
     got = jax.jit(lambda q: embed(rj.Learned(max_length=rows), counted_table(rows), jnp.zeros((2, 4)), q))
     np.testing.assert_array_equal(got(jnp.array([2, -1], dtype))[:, 0], [2, np.nan])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("dtype", "rows", "query", "expected"),
     [("uint8", 300, [2, 255], [2, 255]), ("uint8", 8, [2, 255], [2, np.nan]), ("uint32", 8, [2, 2**32 - 1], [2, np.nan])],
 )
@@ -106,7 +107,7 @@ def test_unsigned_positions_are_not_taken_for_negative_ones(dtype: str, rows: in
     np.testing.assert_array_equal(got(jnp.array(query, dtype))[:, 0], expected)
 
 
-@pytest.mark.parametrize("traced", [False, True])
+@for_each("traced", [False, True])
 def test_float_positions_are_an_error_even_when_traced(traced: bool) -> None:
     def run(query: jax.Array) -> jax.Array:
         return embed(rj.Learned(max_length=8), counted_table(8), jnp.zeros((2, 4)), query)
@@ -122,7 +123,7 @@ def test_check_compares_the_length_before_anything_is_traced() -> None:
         rj.check_requirements(encoder, DIMS, max_position=64)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"max_length": 0}, r"max_length must be at least 1, got 0"),

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 
@@ -23,7 +24,7 @@ def test_contiguous_begins_at_zero() -> None:
     assert rj.positions.contiguous(5).tolist() == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("offset", "expected"),
     [
         ([0, 7], [[0, 1, 2], [7, 8, 9]]),
@@ -57,7 +58,7 @@ def test_a_negative_length_is_an_error() -> None:
 # masks, packing, shards: worked values
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mask", "expected"),
     [
         ([0, 0, 1, 1, 1], [0, 0, 0, 1, 2]),  # left padding
@@ -72,7 +73,7 @@ def test_a_mask_counts_real_tokens(mask: list, expected: list) -> None:
         assert got.tolist() == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ids", "expected"),
     [
         ([1, 1, 1, 2, 2], [0, 1, 2, 0, 1]),
@@ -87,7 +88,7 @@ def test_segments_begin_anew(ids: list, expected: list) -> None:
     assert jax.jit(rj.positions.from_segment_ids)(jnp.array(ids)).tolist() == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("length", "ranks", "expected"),
     [
         (8, 2, [[0, 1, 6, 7], [2, 3, 4, 5]]),
@@ -129,7 +130,7 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("name", RANDOM)
+@for_each("name", RANDOM)
 @settings(deadline=None, max_examples=10, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(lengths=st.lists(st.integers(1, 24), min_size=3, max_size=3), seed=st.integers(0, 2**31))
 def test_random_positions_rise_stay_in_range_and_know_no_padding(name: str, lengths: list[int], seed: int) -> None:
@@ -198,7 +199,7 @@ def test_a_grid_that_begins_with_a_separator_counts_rows_from_there() -> None:
     assert columns.tolist() == [0, 1, 2, 3, 4, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("order", ["forward", "snake"])
+@for_each("order", ["forward", "snake"])
 def test_grid_is_causal(order: str) -> None:
     """A token's place depends on no later token, so that decoding gives what the whole pass gives."""
     tokens = jnp.array([1, 5, 2, 7, 2, 5, 6, 2, 2, 9])
@@ -207,7 +208,7 @@ def test_grid_is_causal(order: str) -> None:
         np.testing.assert_array_equal(rj.positions.grid(tokens[:t], separator=2, order=order), whole[:, :t])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.positions.context_parallel(10, ranks=2, rank=0), "do not divide length 10; pad it to 12"),

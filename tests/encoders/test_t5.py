@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 CASES = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_5_24.json").read_text())["t5_buckets"]
@@ -68,7 +69,7 @@ def test_the_fixture_holds_both_directions_and_two_sizes():
     ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['bidirectional']}-{case['num_buckets']}")
+@for_each("case", CASES)
 def test_buckets_are_those_of_transformers(case):
     options = {name: case[name] for name in ("bidirectional", "num_buckets", "max_distance")}
     first, last = case["relative_key_minus_query"]
@@ -92,7 +93,7 @@ def test_buckets_are_the_formula(bidirectional, half, odd, more, seed):
     assert got.dtype == np.int32
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@for_each("bidirectional", [False, True])
 def test_from_max_distance_on_all_is_one_bucket(bidirectional):
     far = np.array([128, 129, 5000, 2**24 + 1, 2**31 - 2])
     back, ahead = (rj.t5_bucket(jnp.asarray(sign * far), bidirectional=bidirectional) for sign in (-1, 1))
@@ -102,8 +103,8 @@ def test_from_max_distance_on_all_is_one_bucket(bidirectional):
     assert int(rj.t5_bucket(jnp.asarray(-80), bidirectional=True)) == 14
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
-@pytest.mark.parametrize("sizes", [(32, 128), (8, 11)])
+@for_each("bidirectional", [False, True])
+@for_each("sizes", [(32, 128), (8, 11)])
 def test_a_bias_is_the_table_read_pair_by_pair(bidirectional, sizes):
     options = {"bidirectional": bidirectional, "num_buckets": sizes[0], "max_distance": sizes[1]}
     encoder = rj.T5Bias(**options)
@@ -136,7 +137,7 @@ def test_only_distances_count(shift, bidirectional):
     np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@for_each("bidirectional", [False, True])
 def test_decoding_sees_the_row_of_the_whole_and_packing_the_documents(bidirectional):
     encoder = rj.T5Bias(bidirectional=bidirectional, num_buckets=8, max_distance=10)
     params = drawn(encoder)
@@ -189,7 +190,7 @@ def test_initial_numbers_have_the_stated_spread():
     np.testing.assert_array_equal(rj.T5Bias(init_scale=0.0).init(jax.random.key(0), DIMS)["table"], 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.T5Bias(num_buckets=1), "num_buckets must be at least 2, got 1; the usual one is 32"),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -57,7 +58,7 @@ def biased(params, q, k, positions):
     return ENCODER.bias(tables, q, k, positions)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@for_each("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_bias_is_its_three_terms(dtype):
     params = drawn()
     q, k = contents(2, dtype=dtype)
@@ -130,7 +131,7 @@ def test_decoding_is_the_row_of_the_whole_and_packing_the_documents():
     np.testing.assert_allclose(packed[:, 5:, 5:], alone, atol=1e-5)
 
 
-@pytest.mark.parametrize("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]], ids=["zero", "near", "far"])
+@for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]])
 def test_gradients_are_finite(at):
     """To parameters, queries and keys; head_dim is 2."""
     params, (q, _) = drawn(), contents()
@@ -181,7 +182,7 @@ def test_initial_numbers_have_the_stated_spread():
     np.testing.assert_array_equal(got, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.TransformerXL(init_scale=-0.1), "TransformerXL init_scale must be finite and not negative, got -0.1"),

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.encoders.base import changed_options
 
 DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
@@ -64,8 +65,8 @@ def test_decays_are_the_papers():
     assert rj.xpos_decay(8).dtype == jnp.float32
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize(
+@for_each("layout", ["half", "interleaved"])
+@for_each(
     "options",
     [
         {},
@@ -73,7 +74,6 @@ def test_decays_are_the_papers():
         {"rotary_fraction": 0.5, "head_fraction": 0.5, "scale_base": 64.0},
         {"rotary_fraction": 0.25},  # one pair
     ],
-    ids=str,
 )
 def test_scores_are_those_of_rope_that_decay(layout, options):
     encoder = rj.XPos(layout=layout, **options)
@@ -96,7 +96,7 @@ def test_scores_are_relative_and_the_same_from_any_centre(shift, centre):
     np.testing.assert_allclose(elsewhere, got, rtol=2e-3, atol=4e-3)
 
 
-@pytest.mark.parametrize("centre", CENTRES)
+@for_each("centre", CENTRES)
 def test_at_the_centre_it_is_rope_and_norms_balance_elsewhere(centre):
     q, k = contents()
     at = rj.Positions(query=jnp.full(4, centre), key=jnp.full(5, centre))
@@ -159,7 +159,7 @@ def test_vmap_is_a_loop():
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize(("scale_base", "centre"), [(512.0, 0.0), (8.0, 0.0), (512.0, 10_000.0), (64.0, -50.5)])
+@for_each(("scale_base", "centre"), [(512.0, 0.0), (8.0, 0.0), (512.0, 10_000.0), (64.0, -50.5)])
 def test_up_to_the_longest_length_that_check_accepts_nothing_leaves_float32(scale_base, centre):
     encoder = rj.XPos(scale_base=scale_base, centre=centre)
 
@@ -205,7 +205,7 @@ def test_the_refusal_names_a_remedy_that_works():
     rj.check_requirements(rj.XPos(scale_base=3132.0), DIMS, max_position=199_999)
 
 
-@pytest.mark.parametrize("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]], ids=["zero", "near", "far"])
+@for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]])
 def test_gradients_are_finite_with_one_pair_too(at):
     encoder = rj.XPos(learn_base=True, rotary_fraction=0.25)
     q, _ = contents()
@@ -232,7 +232,7 @@ def test_its_variants_are_ropes():
     assert changes(rj.RoPE()) == {"the class"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.xpos_decay(7), "rotary_dim must be even and at least 2, got 7: features are rotated in pairs"),

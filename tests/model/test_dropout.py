@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
+from looping import for_each
 from rope_jax.model.dropout import Dropout
 
 
@@ -12,7 +12,7 @@ def dropped(keys, shape, *, rate=0.5, place=0):
     return np.asarray(Dropout(keys=jnp.asarray(keys, jnp.uint32), rate=rate)(jnp.ones(shape), place=place)) == 0
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
+@for_each("rate", [0.1, 0.5, 0.9])
 def test_the_rate_and_the_mean_are_as_stated(rate):
     keys = jax.random.bits(jax.random.key(0), (64,))
     out = np.asarray(Dropout(keys=keys, rate=rate)(jnp.full((64, 32, 64), 3.0), place=1))

@@ -6,9 +6,9 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.encoders.base import Encoder
 from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
@@ -37,7 +37,7 @@ class Probe(Encoder):
         return x + tables
 
 
-@pytest.mark.parametrize("length", [9, 140])  # one block of queries, and more than one
+@for_each("length", [9, 140])  # one block of queries, and more than one
 def test_causality_by_gradient(length):
     init, apply = functional(CONFIG, 10, Probe())
     params = init(jax.random.key(0))
@@ -52,7 +52,7 @@ def test_causality_by_gradient(length):
         assert (influence[t + 1 :] == 0).all()
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
+@for_each("encoder", ENCODERS)
 def test_padded_equals_unpadded(encoder):
     init, apply = functional(CONFIG, 10, encoder)
     params = init(jax.random.key(0))
@@ -64,7 +64,7 @@ def test_padded_equals_unpadded(encoder):
         np.testing.assert_allclose(padded[row, :length], alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
+@for_each("encoder", ENCODERS)
 def test_an_untrained_model_gives_log_vocabulary(encoder):
     task = Copy(alphabet=16)
     init, apply = functional(CONFIG, task.vocabulary, encoder)
@@ -74,12 +74,11 @@ def test_an_untrained_model_gives_log_vocabulary(encoder):
     assert abs(float(value) - np.log(task.vocabulary)) < 0.1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "encoder",
     [rj.Compose(rj.Sinusoidal(), rj.Fire()), rj.Layers(rj.Sinusoidal(), rj.Compose(rj.Learned(max_length=9), rj.RoPE()))],
-    ids=repr,
 )
-@pytest.mark.parametrize("num_layers", [2, 6])
+@for_each("num_layers", [2, 6])
 def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
     init, apply = functional(replace(CONFIG, num_layers=num_layers), 10, encoder)
     period = len(as_layers(encoder).encoders)
@@ -92,7 +91,7 @@ def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
     assert [eqn.params["length"] for eqn in loops] == ([num_layers // period - (period > 1)] if num_layers > period else [])
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
+@for_each("encoder", ENCODERS)
 def test_vmap_over_seeds_equals_a_loop(encoder):
     init, apply = functional(CONFIG, 10, encoder)
     keys = jax.random.split(jax.random.key(0), 3)
