@@ -124,7 +124,7 @@ _ABSOLUTE = (  # functions of the positions themselves
     rj.Sinusoidal(base=50.0, order="concatenated", spacing="tensor2tensor"),
     rj.Learned(max_length=64),
     rj.LogN(original_length=4),
-    rj.Compose(rj.Learned(max_length=64), rj.T5Bias(), rj.LogN(original_length=4)),
+    rj.Compose(rj.Learned(max_length=64), rj.T5Bias(), rj.LogN(original_length=4), rj.CoPE(max_count=3, init_scale=1.0)),
 )
 _NEITHER = (rj.LogN(original_length=4, by="length"), rj.LogitScale(scale=1.5))
 

@@ -150,24 +150,6 @@ def test_the_length_is_needed_if_a_part_needs_it_and_presumed_if_one_presumes_it
     assert rj.Compose(rj.ALiBi(), rj.RoPE()).requirements.original_lengths == frozenset()
 
 
-def test_decoding_is_the_row_of_the_whole():
-    encoder = rj.Compose(rj.RoPE(), rj.LogN(original_length=2), rj.Kerple(), rj.CoPE(max_count=3, init_scale=1.0))
-    params = drawn(encoder)
-    whole = doors(encoder, params, rj.Positions(query=jnp.arange(LENGTH)))
-
-    @jax.jit
-    def one(t):
-        here = rj.Positions(query=t[None], key=jnp.arange(LENGTH))
-        tables = encoder.tables(encoder.prepare(params, None, DIMS), here)
-        q, k = encoder.rotate(tables, jax.lax.dynamic_slice_in_dim(Q, t, 1), K)
-        return q, k, encoder.bias(tables, q, k, here)
-
-    for t in (0, 2, 5):
-        q, k, bias = one(jnp.asarray(t))
-        assert_same((q, k), (whole[1][t : t + 1], whole[2]), atol=1e-5)
-        np.testing.assert_allclose(bias[:, 0, : t + 1], whole[3][:, t, : t + 1], atol=1e-5)
-
-
 # variants of a trained method
 
 TRAINED = rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple())

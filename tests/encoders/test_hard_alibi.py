@@ -97,27 +97,6 @@ def test_a_window_counts_positions_not_tokens():
     np.testing.assert_array_equal(got[0], np.eye(4))
 
 
-def test_decoding_is_the_row_of_the_whole_and_packing_the_documents():
-    encoder = rj.HardALiBi(masked_heads=2)
-    whole = biased(encoder, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(encoder, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_array_equal(one, whole[:, t : t + 1])
-    packed = biased(encoder, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_array_equal(packed[:, :5, :5], whole[:, :5, :5])
-    np.testing.assert_array_equal(packed[:, 5:, 5:], whole[:, :4, :4])
-
-
-def test_decoding_step_by_step_gives_what_the_whole_gives():
-    q, k, v = jax.random.normal(jax.random.key(1), (3, 9, 3, 4))
-    encoder = rj.HardALiBi(masked_heads=3)
-    whole = attended(encoder, q, k, v, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 1, 5, 8):
-        one = rj.Positions(query=jnp.array([t]), key=jnp.arange(9))
-        np.testing.assert_allclose(attended(encoder, q[t : t + 1], k, v, one), whole[t : t + 1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(whole[:, 0], v[:, 0], rtol=1e-6)  # head 0 sees its own token alone
-
-
 @for_each("dtype", [jnp.float32, jnp.bfloat16])
 def test_gradients_are_finite_and_stay_within_the_window(dtype):
     q, k, v = jax.random.normal(jax.random.key(2), (3, 6, 3, 4)).astype(dtype)

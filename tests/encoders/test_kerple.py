@@ -156,18 +156,6 @@ def test_gradients_to_real_positions_are_finite_at_distance_0(kernel):
 
 
 @KERNELS
-def test_decoding_is_the_row_of_the_whole_and_packing_the_documents(kernel):
-    encoder, params = rj.Kerple(kernel=kernel), drawn(kernel)
-    whole = biased(encoder, params, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(encoder, params, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_allclose(one, whole[:, t : t + 1], rtol=1e-6)
-    packed = biased(encoder, params, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_allclose(packed[:, :5, :5], whole[:, :5, :5], rtol=1e-6)
-    np.testing.assert_allclose(packed[:, 5:, 5:], whole[:, :4, :4], rtol=1e-6)
-
-
-@KERNELS
 def test_attention_adds_it_in_float32_under_bfloat16(kernel):
     q, k, v = (x.astype(jnp.bfloat16) for x in jax.random.normal(jax.random.key(0), (3, 5, 3, 2)))
     encoder, params = rj.Kerple(kernel=kernel), drawn(kernel)

@@ -20,20 +20,17 @@ def test_contiguous_counts_from_its_offset(length: int, offset: int) -> None:
     assert got.tolist() == list(range(offset, offset + length))
 
 
-def test_contiguous_begins_at_zero() -> None:
+def test_contiguous_begins_at_zero_and_takes_an_offset_for_each_example() -> None:
     assert rj.positions.contiguous(5).tolist() == [0, 1, 2, 3, 4]
-
-
-@for_each(
-    ("offset", "expected"),
-    [
+    for offset, expected in (
         ([0, 7], [[0, 1, 2], [7, 8, 9]]),
         ([[0, 7], [-2, 100]], [[[0, 1, 2], [7, 8, 9]], [[-2, -1, 0], [100, 101, 102]]]),
         ([5], [[5, 6, 7]]),
-    ],
-)
-def test_an_array_of_offsets_gives_each_example_its_own(offset: list, expected: list) -> None:
-    assert rj.positions.contiguous(3, offset=jnp.array(offset)).tolist() == expected
+    ):
+        assert rj.positions.contiguous(3, offset=jnp.array(offset)).tolist() == expected
+    # a cache index is often kept as int8 or uint8; the positions after it must not overflow with it
+    assert rj.positions.contiguous(3, offset=jnp.array(127, jnp.int8)).tolist() == [127, 128, 129]
+    assert rj.positions.contiguous(2, offset=jnp.array([255], jnp.uint8)).tolist() == [[255, 256]]
 
 
 def test_the_offset_may_be_traced() -> None:
@@ -42,17 +39,6 @@ def test_the_offset_may_be_traced() -> None:
     rows = jax.jit(jax.vmap(lambda o: rj.positions.contiguous(2, offset=o)))(offsets)
     np.testing.assert_array_equal(rows, rj.positions.contiguous(2, offset=offsets))
     assert rows.tolist() == [[3, 4], [-1, 0], [1000, 1001]]
-
-
-def test_small_offset_dtypes_do_not_wrap() -> None:
-    # a cache index is often kept as int8 or uint8; the positions after it must not overflow with it
-    assert rj.positions.contiguous(3, offset=jnp.array(127, jnp.int8)).tolist() == [127, 128, 129]
-    assert rj.positions.contiguous(2, offset=jnp.array([255], jnp.uint8)).tolist() == [[255, 256]]
-
-
-def test_a_negative_length_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"length must not be negative, got -1"):
-        rj.positions.contiguous(-1)
 
 
 # masks, packing, shards: worked values
@@ -211,6 +197,7 @@ def test_grid_is_causal(order: str) -> None:
 @for_each(
     ("make", "message"),
     [
+        (lambda: rj.positions.contiguous(-1), "length must not be negative, got -1"),
         (lambda: rj.positions.context_parallel(10, ranks=2, rank=0), "do not divide length 10; pad it to 12"),
         (lambda: rj.positions.context_parallel(8, ranks=2, rank=2), "0 <= rank < ranks, got rank=2 and ranks=2"),
         (lambda: rj.positions.randomized(jax.random.key(0), jnp.array([9]), 9, max_position=8), "max_position 8 is below"),

@@ -392,35 +392,6 @@ def test_equal_axes_are_one_axis() -> None:
         np.testing.assert_array_equal(got[1], plain[1])
 
 
-@for_each(
-    ("sections", "arrangement", "message"),
-    [
-        ((2, 3, 2), "chunked", r"sections=\(2, 3, 2\) must not be negative and must sum to the 8 rotated pairs, got 7"),
-        ((2, 3, 4), "interleaved", r"must sum to the 8 rotated pairs, got 9"),
-        ((-1, 5, 4), "chunked", r"sections=\(-1, 5, 4\) must not be negative"),
-        ((4, 4), "interleaved", r"interleaved sections=\(4, 4\) need one axis of positions each, got 3 axes"),
-        ((2, 2, 4), "interleaved", r"axis 2 would take pair 11 of 8; give it at most 2 pairs"),
-        ((2, 4, 2), "interleaved", r"axis 1 would take pair 10 of 8; give it at most 3 pairs"),
-        ((2, 3, 3), "woven", r"arrangement must be 'chunked', 'interleaved' or 'axial', got 'woven'"),
-    ],
-)
-def test_sections_that_do_not_fit_are_errors(sections: tuple[int, ...], arrangement: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tables_at(np.zeros((3, 4), np.int32), 16, sections=sections, arrangement=arrangement)
-
-
-@for_each(
-    ("positions", "sections"),
-    [
-        (np.zeros((3, 4), np.int32), (4, 4)),  # two chunks never read the third axis
-        (np.arange(6), (8,)),  # [T], where [axes, ..., T] is asked for: each token would be taken for an axis
-    ],
-)
-def test_an_axis_that_no_chunk_reads_is_an_error(positions: np.ndarray, sections: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="axes"):
-        tables_at(positions, 16, sections=sections)
-
-
 # precision
 
 
@@ -561,39 +532,69 @@ def test_the_gradient_of_the_matrix_is_its_generator(layout: str) -> None:
 # errors
 
 
-def test_an_unknown_layout_is_an_error() -> None:
-    cos, sin = tables_at([0], 4)
-    message = r"layout must be 'half' \(Llama, GPT-NeoX\) or 'interleaved' \(GPT-J, the paper\), got 'pairs'"
+def rotated(*shape: int, positions: list | np.ndarray, rotary_dim: int, **options: object) -> jax.Array:
+    return rj.rotate(jnp.ones(shape), *tables_at(positions, rotary_dim), **options)
+
+
+def tables_of_axes(sections: tuple[int, ...], *, axes: int = 3, **options: object) -> object:
+    return tables_at(np.zeros((axes, 4), np.int32), 16, sections=sections, **options)
+
+
+UNKNOWN_LAYOUT = r"layout must be 'half' \(Llama, GPT-NeoX\) or 'interleaved' \(GPT-J, the paper\), got 'pairs'"
+
+
+@for_each(
+    ("make", "message"),
+    [
+        (lambda: rotated(1, 1, 4, positions=[0], rotary_dim=4, layout="pairs"), UNKNOWN_LAYOUT),
+        (lambda: rj.rotation_matrix(1, rj.rotary_frequencies(4), layout="pairs"), UNKNOWN_LAYOUT),
+        (
+            lambda: rotated(1, 1, 6, positions=[0], rotary_dim=8),
+            r"the tables rotate 8 features, but x has 6 a head; use rotary_dim <= 6",
+        ),
+        (
+            lambda: rj.rotate(jnp.zeros((2, 1, 8)), jnp.ones((2, 4)), jnp.ones((1, 4))),
+            r"cos and sin must have one shape, got \(2, 4\) and \(1, 4\)",
+        ),
+        (
+            lambda: rotated(2, 1, 8, positions=[[0, 1]], rotary_dim=8),
+            r"x \(2, 1, 8\) must have the axes \[..., T, H, D\] and the tables \(1, 2, 4\)",
+        ),
+        # one cached query against the tables of five positions: broadcasting would answer with five rows
+        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=4), r"of the same T"),
+        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=8), r"of the same T"),
+        (
+            lambda: rj.rotate(jnp.ones((2, 1, 4), jnp.int32), jnp.ones((2, 2)), jnp.ones((2, 2))),
+            "rotate takes floats, got int32; cast x first",
+        ),
+        (
+            lambda: tables_of_axes((2, 3, 2)),
+            r"sections=\(2, 3, 2\) must not be negative and must sum to the 8 rotated pairs, got 7",
+        ),
+        (lambda: tables_of_axes((2, 3, 4), arrangement="interleaved"), r"must sum to the 8 rotated pairs, got 9"),
+        (lambda: tables_of_axes((-1, 5, 4)), r"sections=\(-1, 5, 4\) must not be negative"),
+        (
+            lambda: tables_of_axes((4, 4), arrangement="interleaved"),
+            r"interleaved sections=\(4, 4\) need one axis of positions each, got 3 axes",
+        ),
+        (
+            lambda: tables_of_axes((2, 2, 4), arrangement="interleaved"),
+            r"axis 2 would take pair 11 of 8; give it at most 2 pairs",
+        ),
+        (
+            lambda: tables_of_axes((2, 4, 2), arrangement="interleaved"),
+            r"axis 1 would take pair 10 of 8; give it at most 3 pairs",
+        ),
+        (
+            lambda: tables_of_axes((2, 3, 3), arrangement="woven"),
+            r"arrangement must be 'chunked', 'interleaved' or 'axial', got 'woven'",
+        ),
+        # two chunks never read the third axis
+        (lambda: tables_of_axes((4, 4)), r"sections=\(4, 4\) leave axes unread: .* have 3 axes"),
+        # positions [T] in place of [axes, ..., T]: each token would be taken for an axis
+        (lambda: tables_at(np.arange(6), 16, sections=(8,)), r"sections=\(8,\) leave axes unread: .* have 6 axes"),
+    ],
+)
+def test_what_does_not_fit_is_an_error(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rj.rotate(jnp.zeros((1, 1, 4)), cos, sin, layout="pairs")
-    with pytest.raises(ValueError, match=message):
-        rj.rotation_matrix(1, rj.rotary_frequencies(4), layout="pairs")
-
-
-def test_tables_wider_than_the_head_are_an_error() -> None:
-    with pytest.raises(ValueError, match=r"the tables turn 8 features, but x has 6 a head; use rotary_dim <= 6"):
-        rj.rotate(jnp.zeros((1, 1, 6)), *tables_at([0], 8))
-
-
-def test_tables_of_two_shapes_are_an_error() -> None:
-    cos, sin = tables_at([0, 1], 8)
-    with pytest.raises(ValueError, match=r"cos and sin must have one shape, got \(2, 4\) and \(1, 4\)"):
-        rj.rotate(jnp.zeros((2, 1, 8)), cos, sin[:1])
-
-
-def test_tables_with_more_axes_than_x_are_an_error() -> None:
-    cos, sin = tables_at([[0, 1]], 8)
-    with pytest.raises(ValueError, match=r"x \(2, 1, 8\) must have the axes \[..., T, H, D\] and the tables \(1, 2, 4\)"):
-        rj.rotate(jnp.zeros((2, 1, 8)), cos, sin)
-
-
-@for_each("rotary_dim", [4, 8])
-def test_tables_of_another_time_never_stretch_x(rotary_dim: int) -> None:
-    # one cached query row against the tables of five positions: broadcasting would answer with five rows
-    with pytest.raises((ValueError, TypeError)):
-        rj.rotate(jnp.ones((1, 2, 8)), *tables_at(np.arange(5), rotary_dim))
-
-
-def test_integers_are_not_turned() -> None:
-    with pytest.raises(ValueError, match="rotate turns floats, got int32; cast x first"):
-        rj.rotate(jnp.ones((2, 1, 4), jnp.int32), jnp.ones((2, 2)), jnp.ones((2, 2)))
+        make()

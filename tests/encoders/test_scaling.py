@@ -224,14 +224,10 @@ def test_dynamic_maps_act_from_one_past_the_original_length(scaling: rj.Frequenc
         np.testing.assert_array_equal(slowed, [first] + [True] * 7)
 
 
-def test_dynamic_ntk_with_factor_one_scales_by_the_ratio_of_lengths() -> None:
-    dynamic = rj.rotary_frequencies(16, scaling=rj.DynamicNTK(original_length=26), length=91)
-    np.testing.assert_allclose(whole(dynamic), whole(rj.rotary_frequencies(16, scaling=rj.NTK(factor=91 / 26))), rtol=1e-14)
-
-
-def test_dynamic_linear_is_linear_by_the_ratio_of_lengths() -> None:
-    dynamic = rj.rotary_frequencies(16, scaling=rj.DynamicLinear(original_length=26), length=91)
-    np.testing.assert_allclose(whole(dynamic), whole(rj.rotary_frequencies(16, scaling=rj.Linear(factor=91 / 26))), rtol=1e-14)
+def test_dynamic_maps_are_the_static_ones_by_the_ratio_of_lengths() -> None:
+    for dynamic, static in ((rj.DynamicNTK, rj.NTK), (rj.DynamicLinear, rj.Linear)):
+        got = rj.rotary_frequencies(16, scaling=dynamic(original_length=26), length=91)
+        np.testing.assert_allclose(whole(got), whole(rj.rotary_frequencies(16, scaling=static(factor=91 / 26))), rtol=1e-14)
 
 
 @for_each("traced", [False, True])
@@ -334,39 +330,42 @@ def test_the_gradient_by_the_base_against_finite_differences() -> None:
 
 # errors
 
-
-@for_each("rotary_dim", [0, 1, 3, 7, -2])
-def test_an_odd_or_empty_rotary_dim_is_an_error(rotary_dim: int) -> None:
-    with pytest.raises(ValueError, match=rf"rotary_dim must be even and at least 2, got {rotary_dim}:"):
-        rj.rotary_frequencies(rotary_dim)
+NEGATIVE_LENGTHS = [(-1, -1), (np.array([3, -5]), -5), (jnp.array([3, -5]), -5)]
+DYNAMIC_KINDS = [rj.DynamicNTK, rj.DynamicLinear]
 
 
-@for_each("base", [0.0, -10_000.0, math.nan])
-def test_a_base_that_is_not_positive_is_an_error(base: float) -> None:
-    with pytest.raises(ValueError, match=rf"base must be positive, got {base}"):
-        rj.rotary_frequencies(8, base=base)
-
-
-@for_each("length", [-1, np.array([3, -5]), jnp.array([3, -5])])
-@for_each("scaling", [rj.DynamicNTK(original_length=4), rj.DynamicLinear(original_length=4)])
-def test_a_negative_length_is_an_error(scaling: rj.FrequencyMap, length: int | np.ndarray) -> None:
-    with pytest.raises(ValueError, match=rf"must not be negative, got {int(np.min(np.asarray(length)))}"):
-        rj.rotary_frequencies(8, scaling=scaling, length=length)
-
-
-@for_each("factor", [0.0, -2.0, math.nan])
-@for_each("scaling", [rj.Linear, rj.NTK, rj.DynamicNTK])
-def test_a_factor_that_is_not_positive_is_an_error(scaling: type, factor: float) -> None:
-    rest = {"original_length": 26} if scaling is rj.DynamicNTK else {}
-    with pytest.raises(ValueError, match=rf"{scaling.__name__} factor must be positive, got {factor}"):
-        scaling(factor=factor, **rest)
-
-
-@for_each("original_length", [0, -26])
-@for_each("scaling", [rj.DynamicNTK, rj.DynamicLinear])
-def test_an_original_length_below_one_is_an_error(scaling: type, original_length: int) -> None:
-    with pytest.raises(ValueError, match=rf"{scaling.__name__} original_length must be at least 1, got {original_length}"):
-        scaling(original_length=original_length)
+@for_each(
+    ("make", "message"),
+    [
+        *((lambda n=n: rj.rotary_frequencies(n), rf"rotary_dim must be even and at least 2, got {n}:") for n in (0, 1, 3, 7, -2)),
+        *((lambda b=b: rj.rotary_frequencies(8, base=b), rf"base must be positive, got {b}") for b in (0.0, -10_000.0, math.nan)),
+        *(
+            (
+                lambda n=n, k=k: rj.rotary_frequencies(8, scaling=k(original_length=4), length=n),
+                rf"must not be negative, got {least}",
+            )
+            for n, least in NEGATIVE_LENGTHS
+            for k in DYNAMIC_KINDS
+        ),
+        *(
+            (lambda f=f, k=k: k(factor=f), rf"{k.__name__} factor must be positive, got {f}")
+            for f in (0.0, -2.0, math.nan)
+            for k in (rj.Linear, rj.NTK)
+        ),
+        *(
+            (lambda f=f: rj.DynamicNTK(factor=f, original_length=26), rf"DynamicNTK factor must be positive, got {f}")
+            for f in (0.0, -2.0, math.nan)
+        ),
+        *(
+            (lambda n=n, k=k: k(original_length=n), rf"{k.__name__} original_length must be at least 1, got {n}")
+            for n in (0, -26)
+            for k in DYNAMIC_KINDS
+        ),
+    ],
+)
+def test_what_cannot_be_is_an_error(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_only_dynamic_maps_need_the_length() -> None:

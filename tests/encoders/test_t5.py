@@ -137,19 +137,6 @@ def test_only_distances_count(shift, bidirectional):
     np.testing.assert_array_equal(here, there)
 
 
-@for_each("bidirectional", [False, True])
-def test_decoding_sees_the_row_of_the_whole_and_packing_the_documents(bidirectional):
-    encoder = rj.T5Bias(bidirectional=bidirectional, num_buckets=8, max_distance=10)
-    params = drawn(encoder)
-    whole = biased(encoder, params, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(encoder, params, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_array_equal(one, whole[:, t : t + 1])
-    packed = biased(encoder, params, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_array_equal(packed[:, :5, :5], whole[:, :5, :5])
-    np.testing.assert_array_equal(packed[:, 5:, 5:], whole[:, :4, :4])
-
-
 def test_attention_adds_it_to_the_scores_in_bfloat16_too():
     q, k, v = (x.astype(jnp.bfloat16) for x in jax.random.normal(jax.random.key(0), (3, 5, 3, 4)))
     encoder = rj.T5Bias(num_buckets=4, max_distance=6)

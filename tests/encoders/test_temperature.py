@@ -122,17 +122,6 @@ def test_padding_positions_below_zero_are_not_scaled():
     np.testing.assert_array_equal(turned(rj.LogN(original_length=8), q, k, at)[0], q)
 
 
-@for_each("by", ["position", "length"])
-def test_decoding_is_the_row_of_the_whole(by):
-    encoder = rj.LogN(original_length=2, by=by)
-    q, k, v = contents()
-    whole = attended(encoder, q, k, v, rj.Positions(query=jnp.arange(LENGTH), length=jnp.asarray(30)))
-    for t in (0, 3, 6):
-        one = rj.Positions(query=jnp.array([t]), key=jnp.arange(LENGTH), length=jnp.asarray(30))
-        got = attended(encoder, q[t : t + 1], k, v, one)
-        np.testing.assert_allclose(got, whole[t : t + 1], rtol=1e-5, atol=1e-6)
-
-
 def test_packing_counts_within_a_document():
     encoder = rj.LogN(original_length=2)
     q, k, _ = contents()

@@ -118,19 +118,6 @@ def test_the_sign_of_the_distance_counts():
     assert np.abs(behind - ahead).max() > 0.1
 
 
-def test_decoding_is_the_row_of_the_whole_and_packing_the_documents():
-    params = drawn()
-    q, k = jax.random.normal(jax.random.key(5), (2, 9, 3, 2))
-    whole = biased(params, q, k, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(params, q[t : t + 1], k, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_allclose(one, whole[:, t : t + 1], atol=1e-5)
-    packed = biased(params, q, k, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_allclose(packed[:, :5, :5], whole[:, :5, :5], atol=1e-5)
-    alone = biased(params, q[5:], k[5:], rj.Positions(query=jnp.arange(4)))
-    np.testing.assert_allclose(packed[:, 5:, 5:], alone, atol=1e-5)
-
-
 @for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]])
 def test_gradients_are_finite(at):
     """To parameters, queries and keys; head_dim is 2."""

@@ -124,20 +124,6 @@ def test_a_frequency_map_turns_more_slowly_and_leaves_the_decay():
     assert np.abs(ours - plain).max() > 0.1
 
 
-def test_decoding_and_packing():
-    encoder = rj.XPos(scale_base=20.0)
-    q = jax.random.normal(jax.random.key(3), (9, 2, 8))
-    whole = turned(encoder, q, q[::-1], rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = turned(encoder, q[t : t + 1], q[::-1], rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_allclose(one[0], whole[0][t : t + 1], rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(one[1], whole[1], rtol=1e-6, atol=1e-7)
-    packed = turned(encoder, q, q, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    alone = turned(encoder, q[5:], q[5:], rj.Positions(query=jnp.arange(4)))
-    for ours, theirs in zip(packed, alone, strict=True):
-        np.testing.assert_allclose(ours[5:], theirs, rtol=1e-6, atol=1e-7)
-
-
 def test_bfloat16_comes_back_and_the_tables_stay_float32():
     q, k = contents(dtype=jnp.bfloat16)
     at = rj.Positions(query=jnp.array([4000, 4001, 4003, 4100]), key=jnp.array([4000, 3999, 3001, 3990, 4002]))
@@ -148,15 +134,6 @@ def test_bfloat16_comes_back_and_the_tables_stay_float32():
         np.testing.assert_array_equal(ours, wide.astype(jnp.bfloat16))
     tables = rj.XPos().tables(rj.XPos().prepare({}, None, DIMS), at)
     assert {leaf.dtype for leaf in jax.tree.leaves(tables)} == {jnp.dtype(jnp.float32)}
-
-
-def test_vmap_is_a_loop():
-    q, k = contents(2)
-    at = rj.Positions(query=jnp.asarray(QUERY), key=jnp.asarray(KEY))
-    whole = turned(rj.XPos(), q, k, at)
-    mapped = jax.vmap(lambda q, k, m, n: turned(rj.XPos(), q, k, rj.Positions(query=m, key=n)))(q, k, at.query, at.key)
-    for ours, theirs in zip(mapped, whole, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
 
 
 @for_each(("scale_base", "centre"), [(512.0, 0.0), (8.0, 0.0), (512.0, 10_000.0), (64.0, -50.5)])
