@@ -1,8 +1,8 @@
 """Attention: softmax(q k^T / sqrt(D) + bias) v under a causal mask (Vaswani et al. 2017, eq. 1).
 
 `attend` and `attend_reference` compute the same function. `attend_reference` is the formula, all queries at once. `attend` works
-in blocks of queries: a block's scores are [H, block, Tk], and where there are several blocks the backward pass computes them again,
-so memory grows with the length and not with its square. A short text is one block (`sizes.query_block`).
+in blocks of queries. A block's scores are [H, block, Tk], and the backward pass computes them again if there are several blocks.
+So memory grows with the length and not with its square. A short text is one block (`sizes.query_block`).
 """
 
 import math
