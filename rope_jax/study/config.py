@@ -172,8 +172,8 @@ class ResolvedVariant:
     @property
     def privileged(self) -> tuple[str, ...]:
         """The privileged information that its encoder or its policy uses; see `Policy.privileged`."""
-        given = {*self.policy.privileged, *(["length"] if self.encoder.needs_length else [])}
-        return tuple(name for name in PRIVILEGED if name in given)
+        used = {*self.policy.privileged, *(["length"] if self.encoder.needs_length else [])}
+        return tuple(sorted(used, key=lambda name: (PRIVILEGED.index(name) if name in PRIVILEGED else len(PRIVILEGED), name)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,12 +204,12 @@ class Method(Checked):
             if (variant.encoder or self.encoder, variant.policy or self.policy) == (self.encoder, self.policy):
                 raise ValueError(f"variant {variant.name!r} changes nothing of the trained method; give it encoder= or policy=")
         _require_distinct("Method variants", [variant.name for variant in self.variants])
-        for variant in self.all_variants:
-            changed = self.encoder.changed_by(variant.encoder)
+        for resolved in self.all_variants:
+            changed = self.encoder.changed_by(resolved.encoder)
             if changed:
                 allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
                 raise ValueError(
-                    f"variant {variant.name!r} changes {', '.join(sorted(changed))} of the trained "
+                    f"variant {resolved.name!r} changes {', '.join(sorted(changed))} of the trained "
                     f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a separate "
                     "Method instead"
                 )
