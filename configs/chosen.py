@@ -17,7 +17,7 @@ TASK = Copy(alphabet=16)
 THREE = Compose(RoPE(), SlidingWindow(size=3))
 
 # in the order of the search: its best three, and the best that is the same in every layer
-CHOSEN: tuple[Encoder, ...] = (
+CHOSEN: tuple[Encoder | Layers, ...] = (
     Layers(HardALiBi(masked_heads=3), NoPE()),
     Layers(THREE, LogN(original_length=TASK.input_length(12))),
     Layers(THREE, NoPE()),

@@ -22,7 +22,7 @@ TASK = Copy(alphabet=16)
 TRAINED = TASK.input_length(6)
 FAR = Randomized(max_position=256)  # ten times 12 symbols are 242 input positions
 
-ALONE: tuple[Encoder, ...] = (
+ALONE: tuple[Encoder | Layers, ...] = (
     RoPE(),
     ALiBi(),
     ALiBi(slope_scale=4.0),
@@ -31,7 +31,9 @@ ALONE: tuple[Encoder, ...] = (
     Compose(RoPE(), ALiBi()),
     Compose(Kerple(), LogN(original_length=TRAINED)),
 )
-PATTERNS: tuple[Encoder, ...] = (  # position in the first layer, to gather the last few tokens; content alone in the second
+PATTERNS: tuple[
+    Encoder | Layers, ...
+] = (  # position in the first layer, to gather the last few tokens; content alone in the second
     Layers(RoPE(), NoPE()),
     Layers(Compose(RoPE(), SlidingWindow(size=4)), NoPE()),
     Layers(Compose(RoPE(), SlidingWindow(size=8)), NoPE()),
@@ -44,7 +46,7 @@ PATTERNS: tuple[Encoder, ...] = (  # position in the first layer, to gather the 
     Layers(Kerple(), LogN(original_length=TRAINED)),
     Layers(Compose(RoPE(), SlidingWindow(size=8)), Kerple()),
 )
-RANDOMIZED: tuple[Encoder, ...] = (RoPE(), Kerple(), Fire())
+RANDOMIZED: tuple[Encoder | Layers, ...] = (RoPE(), Kerple(), Fire())
 
 
 def experiment() -> Experiment:

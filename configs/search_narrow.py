@@ -19,7 +19,7 @@ TASK = Copy(alphabet=16)
 TRAINED = TASK.input_length(6)
 THREE = Compose(RoPE(), SlidingWindow(size=3))
 
-CANDIDATES: tuple[Encoder, ...] = (
+CANDIDATES: tuple[Encoder | Layers, ...] = (
     Layers(Compose(RoPE(), SlidingWindow(size=2)), NoPE()),
     Layers(THREE, LogN(original_length=TRAINED)),
     Layers(THREE, Kerple()),

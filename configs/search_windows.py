@@ -23,7 +23,7 @@ def window(size: int, base: float = 10_000.0) -> Encoder:
     return Compose(RoPE(base=base), SlidingWindow(size=size))
 
 
-CANDIDATES: tuple[Encoder, ...] = (
+CANDIDATES: tuple[Encoder | Layers, ...] = (
     Layers(window(3), NoPE()),
     Layers(window(5), NoPE()),
     Layers(window(6), NoPE()),

@@ -128,7 +128,7 @@ def hints(experiment: Experiment) -> list[str]:
     for cell in experiment.cells():
         trained = cell.task.input_length(cell.train.max_length)
         for variant in cell.method.all_variants:
-            for original in sorted(variant.encoder.presumed_lengths - {trained}):
+            for original in sorted(variant.encoder.requirements.original_lengths - {trained}):
                 remarks.append(
                     f"note: {cell.method.label!r}, {variant.name!r} has original_length={original}, but training on "
                     f"{cell.task.name} goes up to {trained} input positions"

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rope_jax.encoders._internal.typed_dataclass import Checked
-from rope_jax.encoders.base import Dims, Encoder
+from rope_jax.encoders.base import Dims, Encoder, changed_options, check_requirements
+from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.policies import PRIVILEGED, Contiguous, Policy
 from rope_jax.study.serialization import content_hash, described, short_name
 from rope_jax.tasks.base import Task
@@ -67,7 +68,7 @@ class ModelConfig(Checked):
     @property
     def dims(self) -> Dims:
         """As encoders want them."""
-        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads)
+        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads, num_layers=self.num_layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,12 +153,12 @@ class Variant(Checked):
 
     Attributes:
       name: what rows and tables call it.
-      encoder: replaces the trained encoder; may differ from it in `Encoder.variant_fields` only. None keeps the trained one.
+      encoder: replaces the trained encoder; may differ from it in its `retunable` options only. None keeps the trained one.
       policy: replaces the position policy of training. None keeps it.
     """
 
     name: str
-    encoder: Encoder | None = None
+    encoder: Encoder | Layers | None = None
     policy: Policy | None = None
 
 
@@ -166,13 +167,13 @@ class ResolvedVariant:
     """A variant in which the trained method's encoder and policy stand for what the variant does not replace."""
 
     name: str
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy
 
     @property
     def privileged(self) -> tuple[str, ...]:
         """The privileged information that its encoder or its policy uses; see `Policy.privileged`."""
-        used = {*self.policy.privileged, *(["length"] if self.encoder.needs_length else [])}
+        used = {*self.policy.privileged, *(["length"] if as_layers(self.encoder).requirements.length else [])}
         return tuple(sorted(used, key=lambda name: (PRIVILEGED.index(name) if name in PRIVILEGED else len(PRIVILEGED), name)))
 
 
@@ -190,7 +191,7 @@ class Method(Checked):
     """
 
     name: str | None = dataclasses.field(default=None, metadata={"identity": False})
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
     tasks: tuple[Task, ...] = ()
@@ -205,9 +206,9 @@ class Method(Checked):
                 raise ValueError(f"variant {variant.name!r} changes nothing of the trained method; give it encoder= or policy=")
         _require_distinct("Method variants", [variant.name for variant in self.variants])
         for resolved in self.all_variants:
-            changed = self.encoder.changed_by(resolved.encoder)
+            changed = set(changed_options(self.encoder, resolved.encoder)) - self.encoder.retunable
             if changed:
-                allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
+                allowed = ", ".join(sorted(self.encoder.retunable)) or "none"
                 raise ValueError(
                     f"variant {resolved.name!r} changes {', '.join(sorted(changed))} of the trained "
                     f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a separate "
@@ -243,19 +244,7 @@ class Cell(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        longest = max(self.train.max_length, *self.evaluate.lengths)
-        self.task.check(longest)
-        self.method.encoder.check_layers(self.model.num_layers)
-        for variant in self.method.all_variants:
-            self._check(variant.encoder, variant.policy, self.task.input_length(longest))
-
-    def _check(self, encoder: Encoder, policy: Policy, length: int) -> None:
-        policy.check(self.task, length)
-        encoder.check(self.model.dims, policy.reach(length))
-        try:
-            encoder.check_positions(policy.axes, policy.real)
-        except ValueError as error:
-            raise ValueError(f"{described(encoder)} cannot read the positions of {described(policy)}: {error}") from error
+        check_compatible(self)
 
     @property
     def hash(self) -> str:
@@ -342,3 +331,26 @@ class Experiment(Checked):
             for task, method in itertools.product(self.tasks, self.methods)
             if task in (method.tasks or self.tasks)
         )
+
+
+def check_compatible(cell: Cell) -> None:
+    """Raises ValueError unless task, policies, encoders, sizes and layers of a cell go together. Traces nothing."""
+    longest = max(cell.train.max_length, *cell.evaluate.lengths)
+    cell.task.check(longest)
+    length = cell.task.input_length(longest)
+    for variant in cell.method.all_variants:
+        encoder, policy = variant.encoder, variant.policy
+        policy.check(cell.task, length)
+        layers = as_layers(encoder)
+        layers.check_num_layers(cell.model.num_layers)
+        for each in layers.encoders:
+            try:
+                check_requirements(
+                    each,
+                    cell.model.dims,
+                    position_axes=policy.axes,
+                    real_positions=policy.real,
+                    max_position=policy.reach(length) - 1,
+                )
+            except ValueError as error:
+                raise ValueError(f"{described(encoder)} does not fit {described(policy)} and the model: {error}") from error

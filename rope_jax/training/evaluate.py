@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
+from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model import sizes
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
@@ -91,7 +92,7 @@ class Program:
     examples: int
     max_length: int
     model: ModelConfig
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy
     replicas: int
 
@@ -154,26 +155,27 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             ]
 
 
-def _prepare(cell: Cell, encoder: Encoder, params: Params, length: int) -> Prepared:
-    """What a variant's encoder prepares for examples of `length` symbols, of every replica.
+def _prepare(cell: Cell, encoder: Encoder | Layers, params: Params, length: int) -> Prepared:
+    """What the encoders of a variant prepare for examples of `length` symbols, for every replica.
 
-    Where the length is read, that is done on the host, replica by replica: what is not learned then has the full precision that
-    encoders have there, and no program is made for a length.
+    Where they read the length, this is done on the host, replica by replica. What is not learned then has the full precision that
+    encoders have there, and no program is compiled for a length.
     """
+    layers = as_layers(encoder)
     learned, dims = encoding_params(params), cell.model.dims
-    if jax.tree.leaves(learned) and not encoder.needs_length:
-        return _prepare_learned(learned, encoder=encoder, dims=dims)
-    of_replicas = jax.device_get(learned)
+    if jax.tree.leaves(learned) and not layers.requirements.length:
+        return _prepare_learned(learned, layers=layers, dims=dims)
+    learned = jax.device_get(learned)
     each = [
-        jax.device_get(encoder.prepare(jax.tree.map(lambda x, i=i: x[i], of_replicas), cell.task.input_length(length), dims))
+        jax.device_get(layers.prepare(jax.tree.map(lambda x, i=i: x[i], learned), cell.task.input_length(length), dims))
         for i in range(len(cell.seeds))
     ]
     return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds)))
 
 
-@partial(jax.jit, static_argnames=("encoder", "dims"))
-def _prepare_learned(learned: Params, *, encoder: Encoder, dims: Dims) -> Prepared:
-    return jax.vmap(lambda params: encoder.prepare(params, None, dims))(learned)
+@partial(jax.jit, static_argnames=("layers", "dims"))
+def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared:
+    return jax.vmap(lambda params: layers.prepare(params, None, dims))(learned)
 
 
 def _row(cell: Cell, variant: ResolvedVariant, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:

@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import attention, curve, harness, step
 from benchmarks.__main__ import main
+from rope_jax.model import transformer
 from rope_jax.model.attention import attend
-from rope_jax.model.transformer import transformer
 
 TINY = ["--num-layers", "1", "--width", "8", "--num-heads", "2", "--batch-size", "3", "--rounds", "1"]
 CONTENDERS = ["ours", "ours:whole-batch", "ours:reference-attention", "ours:token-axes", "ours:one-replica", "plain-jax", "torch"]
