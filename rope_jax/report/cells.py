@@ -1,17 +1,24 @@
-"""What stands in the cells of a table."""
+"""The texts of tables and legends: names of curves, and what stands in the cells."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from rope_jax.report import labels
-from rope_jax.report.statistics import Curve, Status, longest_above
+from rope_jax.report.statistics import AS_TRAINED, Curve, Status, longest_above
 
 
 def names(line: Curve) -> list[str]:
     """Task, method and variant, with the marks of privileged information."""
     return [line.task, line.method, labels.marked(line.variant, line.privileged)]
+
+
+def short_names(lines: Sequence[Curve]) -> list[str]:
+    """A name for each curve: its method, its variant if the method has several, and the marks: "RoPE, NTK 2"."""
+    varied = {line.method for line in lines if line.variant != AS_TRAINED}
+    texts = [f"{line.method}, {line.variant}" if line.method in varied else line.method for line in lines]
+    return [labels.marked(text, line.privileged) for text, line in zip(texts, lines, strict=True)]
 
 
 def mean(line: Curve, length: int) -> str:

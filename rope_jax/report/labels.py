@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 TITLES = {
-    "exact_match": "Exact match: the fraction of test examples in which every symbol of y and EOS are right",
-    "token_accuracy": "Token accuracy: the fraction of tokens of y and EOS that are right",
+    "exact_match": "Exact match: the fraction of test examples whose answer (y and EOS) is right in every token",
+    "token_accuracy": "Token accuracy: the fraction of the tokens of the answers (y and EOS) that are right",
     "content_error": "Content error: the fraction of test examples with a wrong symbol where a symbol is due",
     "end_error": "End error: the fraction of test examples in which EOS is missed, or predicted where a symbol is due",
 }

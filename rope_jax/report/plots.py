@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from rope_jax.report import labels
+from rope_jax.report import cells, labels
 from rope_jax.report.statistics import Curve, all_lengths
 
 # Okabe and Ito's colours, which colour-blind people can distinguish; yellow is left out, too faint for a line
@@ -22,7 +22,6 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MOST_PANELS_ACROSS = 3
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
-_AS_TRAINED = "as-trained"
 _SETTINGS: dict[Any, Any] = {"svg.hashsalt": "rope_jax", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
 
 
@@ -43,13 +42,6 @@ def by_length(lines: Sequence[Curve]) -> dict[str, bytes]:
         figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
-
-
-def _legend_texts(lines: Sequence[Curve]) -> list[str]:
-    """What the legend calls each line: the method, the variant if the method has several, and the marks."""
-    varied = {line.method for line in lines if line.variant != _AS_TRAINED}
-    names = [f"{line.method}, {line.variant}" if line.method in varied else line.method for line in lines]
-    return [labels.marked(name, line.privileged) for name, line in zip(names, lines, strict=True)]
 
 
 def _ticks(lengths: list[int], train_length: int) -> list[str]:
@@ -77,7 +69,7 @@ def _style(n: int) -> dict[str, Any]:
 
 
 def _draw(lines: Sequence[Curve]) -> Figure:
-    texts = _legend_texts(lines)
+    texts = cells.short_names(lines)
     tasks = list(dict.fromkeys(line.task for line in lines))
     styles = {text: _style(n) for n, text in enumerate(dict.fromkeys(texts))}
     across = min(len(tasks), _MOST_PANELS_ACROSS)

@@ -8,6 +8,7 @@ import numpy as np
 
 Row = dict[str, Any]
 Status = Literal["ok", "diverged", "failed", "missing"]
+AS_TRAINED = "as-trained"  # the variant that changes nothing
 LENGTH_AT_METRIC = "exact_match"  # the metric that L@0.9 is of
 
 

@@ -1,13 +1,13 @@
 """A short form of the tables for a terminal: means only, fitted to its width."""
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 
 from rope_jax.report import cells, labels
 from rope_jax.report.statistics import LENGTH_AT_METRIC, Curve, all_lengths
 
 _GAP = 2  # spaces between columns
 _SHORTEST_NAME = 12  # characters that are left of a name that is cut
-_TEXTS = 3  # columns of text: task, method, variant
 
 
 def table(curves: Mapping[str, list[Curve]], width: int) -> str:
@@ -19,55 +19,51 @@ def table(curves: Mapping[str, list[Curve]], width: int) -> str:
     """
     sections = []
     for metric, lines in curves.items():
-        shown, left_out = all_lengths(lines), []
-        trained = {line.train_length for line in lines}
-        while _width(rows := _rows(metric, lines, shown)) > width:
+        lengths = all_lengths(lines)
+        shown, trained = list(lengths), {line.train_length for line in lines}
+        while _width(_widths(rows := _rows(metric, lines, shown))) > width:
             droppable = [length for length in shown[1:-1] if length not in trained]
             if not droppable:
                 break
-            left_out.append(droppable[len(droppable) // 2])
-            shown.remove(left_out[-1])
-        remark = f"\n(lengths not shown here: {', '.join(map(str, sorted(left_out)))})" if left_out else ""
-        sections.append(f"{labels.axis(metric)} by length, mean over seeds\n\n{_aligned(rows, width)}{remark}\n")
-    return "\n".join([*sections, *labels.legend(name for lines in curves.values() for line in lines for name in line.privileged)])
+            shown.remove(droppable[len(droppable) // 2])
+        left_out = ", ".join(str(length) for length in lengths if length not in shown)
+        remark = textwrap.fill(f"(lengths not shown here: {left_out})", width) + "\n" if left_out else ""
+        sections.append(f"{labels.axis(metric)} by length, mean over seeds\n\n{_aligned(rows, width)}\n{remark}")
+    marks = labels.legend(name for lines in curves.values() for line in lines for name in line.privileged)
+    return "\n".join([*sections, *(textwrap.fill(mark, width) for mark in marks)])
 
 
-def _rows(metric: str, lines: list[Curve], lengths: list[int]) -> list[list[str]]:
-    """The header and the rows."""
+def _rows(metric: str, lines: Sequence[Curve], lengths: Sequence[int]) -> list[tuple[list[str], list[str]]]:
+    """The header and the rows, each as its texts and its numbers."""
     with_length_at = metric == LENGTH_AT_METRIC
-    header = ["task", "method", "variant", *map(str, lengths), *(["L@0.9"] if with_length_at else [])]
-    return [
-        header,
-        *(
-            [
-                *cells.names(line),
-                *(cells.mean(line, length) for length in lengths),
-                *([cells.length_at(line)] if with_length_at else []),
-            ]
-            for line in lines
-        ),
-    ]
+    rows = [(["task", "method"], [*map(str, lengths), *(["L@0.9"] if with_length_at else [])])]
+    for line, name in zip(lines, cells.short_names(lines), strict=True):
+        numbers = [cells.mean(line, length) for length in lengths]
+        rows.append(([line.task, name], [*numbers, *([cells.length_at(line)] if with_length_at else [])]))
+    return rows
 
 
-def _widths(rows: list[list[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+def _widths(rows: list[tuple[list[str], list[str]]]) -> tuple[list[int], list[int]]:
+    """The width of each column of texts, and of each column of numbers."""
+    texts, numbers = ([max(map(len, column)) for column in zip(*part, strict=True)] for part in zip(*rows, strict=True))
+    return texts, numbers
 
 
-def _width(rows: list[list[str]]) -> int:
-    widths = _widths(rows)
-    return sum(widths) + _GAP * (len(widths) - 1)
+def _width(widths: tuple[list[int], list[int]]) -> int:
+    every = [*widths[0], *widths[1]]
+    return sum(every) + _GAP * (len(every) - 1)
 
 
-def _aligned(rows: list[list[str]], width: int) -> str:
-    """Lines of columns, names to the left and numbers to the right; the longest names are cut where the width requires it."""
-    widths = _widths(rows)
-    while sum(widths) + _GAP * (len(widths) - 1) > width and max(widths[:_TEXTS]) > _SHORTEST_NAME:
-        widths[widths.index(max(widths[:_TEXTS]))] -= 1
+def _aligned(rows: list[tuple[list[str], list[str]]], width: int) -> str:
+    """Lines of columns, texts to the left and numbers to the right; the longest texts are cut where the width requires it."""
+    of_texts, of_numbers = _widths(rows)
+    while _width((of_texts, of_numbers)) > width and max(of_texts) > _SHORTEST_NAME:
+        of_texts[of_texts.index(max(of_texts))] -= 1
     lines = []
-    for row in rows:
-        texts = [_cut(text, size).ljust(size) for text, size in zip(row[:_TEXTS], widths, strict=False)]
-        numbers = [text.rjust(size) for text, size in zip(row[_TEXTS:], widths[_TEXTS:], strict=True)]
-        lines.append((" " * _GAP).join([*texts, *numbers]).rstrip())
+    for texts, numbers in rows:
+        left = [_cut(text, size).ljust(size) for text, size in zip(texts, of_texts, strict=True)]
+        right = [text.rjust(size) for text, size in zip(numbers, of_numbers, strict=True)]
+        lines.append((" " * _GAP).join([*left, *right]).rstrip())
     return "\n".join(lines)
 
 
