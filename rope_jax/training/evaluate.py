@@ -20,8 +20,9 @@ from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model import sizes
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
-from rope_jax.study.config import Cell, ModelConfig, Run
-from rope_jax.study.serialization import content_hash, label, options, to_json
+from rope_jax.study.config import Cell, ModelConfig, ResolvedVariant
+from rope_jax.study.rows import columns
+from rope_jax.study.serialization import json_hash, to_json
 from rope_jax.tasks.base import Batch, Task
 from rope_jax.training.devices import over_replicas, replica_sharding
 from rope_jax.training.metrics import Counts, count
@@ -72,7 +73,7 @@ def _padded(cell: Cell) -> dict[int, int]:
 def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_length: int) -> Batch:
     """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
     drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
-    key = jax.random.fold_in(jax.random.key(int(content_hash(drawn)[:8], 16) >> 1), length)
+    key = jax.random.fold_in(jax.random.key(int(json_hash(drawn)[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
 
 
@@ -177,29 +178,18 @@ def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared
     return jax.vmap(lambda params: layers.prepare(params, None, dims))(learned)
 
 
-def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
+def _row(cell: Cell, variant: ResolvedVariant, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
     ok = diverged_at < 0
-    row = {
-        "task": cell.task.name,
-        "task_options": options(cell.task),
-        "encoder": type(cell.method.encoder).__name__,
-        "encoder_options": options(cell.method.encoder),
-        "policy": type(cell.method.policy).__name__,
-        "policy_options": options(cell.method.policy),
-        "variant_policy": label(variant.policy),
-        "policy_presumes": list(variant.policy.presumes),
-        "variant": variant.name,
-        "variant_options": options(variant.encoder),
-        "needs_length": as_layers(variant.encoder).requirements.length,
+    return {
+        **columns(cell, variant),
         "seed": seed,
         "train_steps": cell.train.steps,
         "train_length": cell.train.max_length,
         "length": length,
-        "status": "ok" if ok else "diverged",
+        **({"status": "ok"} if ok else {"status": "diverged", "diverged_at": diverged_at}),
         "count": counts.examples,
         "exact_match": counts.exact / counts.examples if ok else None,
         "token_accuracy": counts.right / counts.tokens if ok else None,
         "content_error": counts.content_wrong / counts.examples if ok else None,
         "end_error": counts.end_wrong / counts.examples if ok else None,
     }
-    return row if ok else row | {"diverged_at": diverged_at}
