@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from rope_jax.encoders.base import Params
+from rope_jax.encoders.layers import as_layers
 from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 from rope_jax.tasks import Batch
@@ -157,7 +158,7 @@ def lower_evaluation(cell: Cell, implementation: Implementation) -> Any:
     )
 
     def params_and_prepared(seed: jax.Array) -> Any:
-        prepared = cell.method.encoder.prepare({}, cell.task.input_length(length), cell.model.dims)
+        prepared = as_layers(cell.method.encoder).prepare({}, cell.task.input_length(length), cell.model.dims)
         return train.init_state(seed, cell).params, prepared
 
     shapes = jax.eval_shape(jax.vmap(params_and_prepared), jax.ShapeDtypeStruct((replicas,), np.uint32))

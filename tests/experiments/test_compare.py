@@ -20,7 +20,7 @@ from experiments.compare import main, parse
 from rope_jax.study.store import read_rows
 from rope_jax.training import evaluate, train
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 QUICKSTART = str(ROOT / "configs" / "quickstart.py")
 OUTPUTS = {"run.json", "rows.jsonl", "table.md", "table.tex", "accuracy_by_length.png", "accuracy_by_length.svg", "cells"}
 

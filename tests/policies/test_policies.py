@@ -360,7 +360,7 @@ def test_rows_and_columns_copy_three_times_further():
 
     from experiments.cli import load_experiment
 
-    whole = load_experiment(Path(__file__).parents[1] / "configs" / "hundredfold.py")
+    whole = load_experiment(Path(__file__).parents[2] / "configs" / "hundredfold.py")
     small = replace(
         whole,
         tasks=whole.tasks[:1],

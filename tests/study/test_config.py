@@ -252,7 +252,7 @@ def test_the_committed_configs_are_experiments():
 
     from experiments.cli import load_experiment
 
-    paths = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+    paths = sorted((Path(__file__).parents[2] / "configs").glob("*.py"))
     assert "quickstart.py" in {path.name for path in paths}
     for path in paths:
         assert isinstance(load_experiment(path), Experiment)
