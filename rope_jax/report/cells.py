@@ -15,10 +15,9 @@ def names(line: Curve) -> list[str]:
 
 
 def short_names(lines: Sequence[Curve]) -> list[str]:
-    """A name for each curve: its method, its variant if the method has several, and the marks: "RoPE, NTK 2"."""
+    """A name for each curve: its method, and its variant if the method has several: "RoPE, NTK 2"."""
     varied = {line.method for line in lines if line.variant != AS_TRAINED}
-    texts = [f"{line.method}, {line.variant}" if line.method in varied else line.method for line in lines]
-    return [labels.marked(text, line.privileged) for text, line in zip(texts, lines, strict=True)]
+    return [f"{line.method}, {line.variant}" if line.method in varied else line.method for line in lines]
 
 
 def mean(line: Curve, length: int) -> str:

@@ -69,7 +69,7 @@ def _style(n: int) -> dict[str, Any]:
 
 
 def _draw(lines: Sequence[Curve]) -> Figure:
-    texts = cells.short_names(lines)
+    texts = [labels.marked(name, line.privileged) for name, line in zip(cells.short_names(lines), lines, strict=True)]
     tasks = list(dict.fromkeys(line.task for line in lines))
     styles = {text: _style(n) for n, text in enumerate(dict.fromkeys(texts))}
     across = min(len(tasks), _MOST_PANELS_ACROSS)

@@ -29,8 +29,8 @@ def latex(curves: Mapping[str, list[Curve]]) -> str:
     sections = ["% \\usepackage{booktabs}\n% \\usepackage{graphicx}\n"]
     for metric, lines in curves.items():
         header, body = table(metric, lines)
-        table = tabulate(body, header, tablefmt="latex_booktabs", disable_numparse=True)
-        fitted = f"\\resizebox{{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}}{{!}}{{%\n{table}%\n}}"
+        tabular = tabulate(body, header, tablefmt="latex_booktabs", disable_numparse=True)
+        fitted = f"\\resizebox{{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}}{{!}}{{%\n{tabular}%\n}}"
         sections += [f"% {labels.title(metric)}", fitted, ""]
     text = "\n".join([*sections, *(f"% {note}\n" for note in notes(curves))])
     for character, command in _LATEX.items():

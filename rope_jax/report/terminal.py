@@ -34,12 +34,14 @@ def table(curves: Mapping[str, list[Curve]], width: int) -> str:
 
 
 def _rows(metric: str, lines: Sequence[Curve], lengths: Sequence[int]) -> list[tuple[list[str], list[str]]]:
-    """The header and the rows, each as its texts and its numbers."""
+    """The header and the rows, each as its texts and its numbers. Marks have a column of their own, so that they are not cut."""
     with_length_at = metric == LENGTH_AT_METRIC
-    rows = [(["task", "method"], [*map(str, lengths), *(["L@0.9"] if with_length_at else [])])]
+    marked = any(line.privileged for line in lines)
+    rows = [(["task", "method", *([""] if marked else [])], [*map(str, lengths), *(["L@0.9"] if with_length_at else [])])]
     for line, name in zip(lines, cells.short_names(lines), strict=True):
+        texts = [line.task, name, *([labels.marks(line.privileged)] if marked else [])]
         numbers = [cells.mean(line, length) for length in lengths]
-        rows.append(([line.task, name], [*numbers, *([cells.length_at(line)] if with_length_at else [])]))
+        rows.append((texts, [*numbers, *([cells.length_at(line)] if with_length_at else [])]))
     return rows
 
 
@@ -57,8 +59,8 @@ def _width(widths: tuple[list[int], list[int]]) -> int:
 def _aligned(rows: list[tuple[list[str], list[str]]], width: int) -> str:
     """Lines of columns, texts to the left and numbers to the right; the longest texts are cut where the width requires it."""
     of_texts, of_numbers = _widths(rows)
-    while _width((of_texts, of_numbers)) > width and max(of_texts) > _SHORTEST_NAME:
-        of_texts[of_texts.index(max(of_texts))] -= 1
+    while _width((of_texts, of_numbers)) > width and max(of_texts[:2]) > _SHORTEST_NAME:
+        of_texts[of_texts.index(max(of_texts[:2]))] -= 1
     lines = []
     for texts, numbers in rows:
         left = [_cut(text, size).ljust(size) for text, size in zip(texts, of_texts, strict=True)]
