@@ -30,6 +30,8 @@ from rope_jax.model import transformer
 from rope_jax.study.config import Cell
 from rope_jax.training import devices, train
 from rope_jax.training.evaluate import Program, count_replicas
+from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
+from rope_jax.training.numbers import split_numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +57,7 @@ class CompileBenchmark(step.Sizes):
         devices.configure(replicas=harness.cores())
         cell = self.cell(self.length, 0.0, replicas=harness.cores())
         mixed = self.cell(self.length, 0.0, replicas=harness.cores(), shortest=1)
-        one_bucket = replace(train.plan(mixed), edges=(self.length,))
+        one_bucket = replace(microbatch_plan(mixed), bucket_lengths=(self.length,))
         scanned = mock.patch.object(train, "functional", scanning)
         unrolled = mock.patch("rope_jax.training.evaluate.functional", unrolling)
         with tempfile.TemporaryDirectory() as folder:
@@ -107,11 +109,13 @@ def unrolling(*args: Any) -> Any:
     return init, lambda *args, scan_layers, **options: apply(*args, **options)
 
 
-def lower_training(cell: Cell, plan: train.Plan | None = None) -> Any:
+def lower_training(cell: Cell, plan: MicrobatchPlan | None = None) -> Any:
     """The program that trains a cell."""
     seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
-    state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds)
-    return train.train_chunk.lower(state, seeds, cell=cell, steps=100, plan=plan or train.plan(cell))
+    plan = plan or microbatch_plan(cell)
+    cell, numbers = split_numbers(cell)
+    state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds, numbers)
+    return train.train_chunk.lower(state, seeds, numbers, cell=cell, steps=100, plan=plan)
 
 
 def lower_plain(cell: Cell) -> Any:

@@ -70,7 +70,7 @@ class CurveBenchmark(step.Sizes):
         devices.configure(replicas=self.replicas or harness.cores())
         whole = self.evaluated(*range(1, self.longest + 1))
         seeds = jax.device_put(np.asarray(whole.seeds, np.uint32), devices.replica_sharding(len(whole.seeds)))
-        params = train.init_replicas(seeds, cell=whole).params
+        params = train.init_replicas(seeds, {}, cell=whole).params
         programs: list[str] = []
 
         def note(event: str, duration_secs: float, **about: str | int) -> None:

@@ -39,24 +39,28 @@ from rope_jax.model import attention, dropout, transformer
 from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Batch, Reverse
 from rope_jax.training import devices, train
+from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
+from rope_jax.training.numbers import split_numbers
 
 BASELINE = "ours"
 TARGETS = {"torch": 0.5, "plain-jax": 0.45}
 STEPS = 1000  # of the schedule
 
 
-def ours(cell: Cell, plan: train.Plan | None = None) -> Callable[[], np.ndarray]:
+def ours(cell: Cell, plan: MicrobatchPlan | None = None) -> Callable[[], np.ndarray]:
     """A call that takes one step of all replicas and returns their losses; compiled at once, as the package is now."""
-    plan = train.plan(cell) if plan is None else plan
+    plan = microbatch_plan(cell) if plan is None else plan
     seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), devices.replica_sharding(len(cell.seeds)))
-    state = train.init_replicas(seeds, cell=cell)
+    cell, numbers = split_numbers(cell)
+    numbers = jax.device_put(numbers, devices.whole_sharding(seeds.shape[0]))
+    state = train.init_replicas(seeds, numbers, cell=cell)
     # a function of its own, so that what was traced before a mechanism was taken out is not used again
     chunk = partial(inspect.unwrap(train.train_chunk), cell=cell, steps=1, plan=plan)
-    run = jax.jit(chunk, donate_argnums=(0,)).lower(state, seeds).compile()
+    run = jax.jit(chunk, donate_argnums=(0,)).lower(state, seeds, numbers).compile()
 
     def call() -> np.ndarray:
         nonlocal state
-        state, losses = run(state, seeds)
+        state, losses = run(state, seeds, numbers)
         return np.asarray(losses)
 
     return call
@@ -96,10 +100,10 @@ def contenders(cell: Cell) -> dict[str, Make]:
         return make
 
     def whole_batch(cell: Cell) -> Callable[[], Any]:
-        return ours(cell, replace(train.plan(cell), rows=cell.train.batch_size))
+        return ours(cell, replace(microbatch_plan(cell), micro_batch_size=cell.train.batch_size))
 
     def one_bucket(cell: Cell) -> Callable[[], Any]:
-        return ours(cell, replace(train.plan(cell), edges=(cell.train.max_length,)))
+        return ours(cell, replace(microbatch_plan(cell), bucket_lengths=(cell.train.max_length,)))
 
     def one_replica(cell: Cell) -> Callable[[], Any]:
         return ours(replace(cell, seeds=cell.seeds[:1]))
@@ -108,7 +112,7 @@ def contenders(cell: Cell) -> dict[str, Make]:
         return lambda cell: module.trainer(cell, batches(cell, 4))
 
     made: dict[str, Make] = {BASELINE: ours, f"{BASELINE}:whole-batch": whole_batch}
-    if len(train.plan(cell).edges) > 1:
+    if len(microbatch_plan(cell).bucket_lengths) > 1:
         made[f"{BASELINE}:one-bucket"] = one_bucket
     half = cell.model.compute_dtype == "bfloat16"
     rate, fused = cell.train.dropout, half and attention.has_fused_kernel()

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import harness
+from rope_jax.optimizers import AdamW
 from rope_jax.study.config import Cell
 from rope_jax.tasks.base import Batch
 from rope_jax.training.train import init_state, learning_rate
@@ -89,11 +90,14 @@ def trainer(cell: Cell, batches: list[Batch]) -> Callable[[], float]:
     module = Transformer(cell)
     load(module, jax.device_get(jax.jit(lambda seed: init_state(seed, cell).params)(np.uint32(cell.seeds[0]))))
     parameters = list(module.parameters())
+    settings = cell.train.optimizer
+    if not isinstance(settings, AdamW):
+        raise ValueError(f"the PyTorch contender trains with AdamW, got {settings!r}; choose AdamW in the cell's train settings")
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": cell.train.weight_decay},
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=0.0)
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(settings.b1, settings.b2), eps=settings.eps)
     rates = np.asarray(learning_rate(cell.train)(np.arange(cell.train.steps)))
     tensors = [tuple(torch.from_numpy(np.array(x)).long() for x in batch[:3]) for batch in batches]
     step = 0

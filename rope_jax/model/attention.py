@@ -1,7 +1,7 @@
 """How scores become outputs: softmax(q k^T / sqrt(D) + bias) v, in blocks over the queries (Vaswani et al. 2017, eq. 1).
 
 A block's scores are [H, block, Tk], and the backward pass computes them anew where there are several blocks, so memory grows with
-the length and not with its square; a short text is one block (`sizes.query_block`). `attend` and `attend_reference` are the same
+the length and not with its square; a short text is one block (`block_sizes`). `attend` and `attend_reference` are the same
 function; the second is the formula, all queries at once.
 """
 
@@ -17,7 +17,7 @@ from jax import lax
 
 from rope_jax.encoders._internal.arrays import heads_alike, leading
 from rope_jax.encoders.positions import Positions
-from rope_jax.model import sizes
+from rope_jax.model import block_sizes
 
 BiasDoor = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
 
@@ -60,7 +60,7 @@ def attend(
       positions: where queries and keys stand, and by their order which keys a query sees; handed to `bias` with what it says of
         the queries and keys cut to the block.
       bias: an encoder's third door: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
-      block_size: queries a block; None leaves it to `sizes`.
+      block_size: queries a block; None leaves it to `block_sizes`.
 
     Returns:
       [..., Tq, H, D] in q's dtype; scores, bias and softmax are float32.
@@ -68,7 +68,7 @@ def attend(
     positions.require_fit(q, k)
     length = q.shape[-3]
     if block_size is None:
-        block_size = sizes.query_block(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
+        block_size = block_sizes.query_block_size(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
     usual = positions.key is None and positions.query_order is None and positions.key_order is None
     if usual and _fused_computes(q, k, v, positions, bias):
         flat = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
@@ -79,9 +79,9 @@ def attend(
     if not usual:
         return _in_blocks(q, k, v, filled, bias, block_size)
     # in the usual order no query sees a key behind it: each section of queries computes with the keys up to its end alone
-    edges = [0, *sizes.sections(length, block_size)]
+    ends = block_sizes.section_ends(length, block_size)
     outs = []
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise([0, *ends]):
         at = _narrowed(_narrowed(filled, _OF_QUERIES, begin, end), _OF_KEYS, 0, end)
         outs.append(_in_blocks(q[..., begin:end, :, :], k[..., :end, :, :], v[..., :end, :, :], at, bias, block_size))
     return jnp.concatenate(outs, axis=-3)

@@ -12,6 +12,7 @@ from benchmarks import attention, curve, harness, step
 from benchmarks.__main__ import main
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import transformer
+from rope_jax.optimizers import AdamW, WarmupCosine
 
 TINY = ["--num-layers", "1", "--width", "8", "--num-heads", "2", "--batch-size", "3", "--rounds", "1"]
 CONTENDERS = ["ours", "ours:whole-batch", "ours:reference-attention", "ours:token-axes", "ours:one-replica", "plain-jax", "torch"]
@@ -27,7 +28,13 @@ def _plain_jax_promotes_ranks():
 @pytest.fixture(scope="module")
 def cell():
     made = step.StepBenchmark(batch_size=6, num_layers=2, width=16, num_heads=2, replicas=2).cell(5, 0.0, replicas=2)
-    return replace(made, train=replace(made.train, warmup_steps=0, learning_rate=0.02, weight_decay=0.3, clip_norm=0.5))
+    settings = {
+        "optimizer": AdamW(weight_decay=0.3),
+        "schedule": WarmupCosine(warmup_steps=0),
+        "learning_rate": 0.02,
+        "clip_norm": 0.5,
+    }
+    return replace(made, train=replace(made.train, **settings))
 
 
 @pytest.fixture(scope="module")
