@@ -8,6 +8,7 @@ import pytest
 
 import rope_jax as rj
 from examples import ENCODERS, MAPS
+from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
 from rope_jax.policies import Contiguous
 from rope_jax.study.config import Cell, EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import content_hash, differences, options, to_json
@@ -20,6 +21,8 @@ OTHER = {
     "mlp_factor": 3,
     "compute_dtype": "bfloat16",
     "length_draw": "batch",
+    "optimizer": AdamW(weight_decay=0.5),
+    "schedule": Constant(),
     "dropout": 0.1,
     "lengths": (2, 3),
     "seeds": (4,),
@@ -52,6 +55,8 @@ OTHER = {
     "of": None,
 }
 
+CHOICES = (AdamW(), SGD(), WarmupCosine(), Constant())
+
 
 def changed(value):
     if isinstance(value, bool):
@@ -69,7 +74,7 @@ def objects():
         seeds=(0,),
     )
     encoders = {type(encoder): encoder for encoder in reversed(ENCODERS)}.values()
-    return [cell, cell.task, cell.method, cell.model, cell.train, cell.evaluate, *MAPS, *encoders]
+    return [cell, cell.task, cell.method, cell.model, cell.train, *CHOICES, cell.evaluate, *MAPS, *encoders]
 
 
 FIELDS = [
@@ -172,7 +177,11 @@ def rope(**options):
         (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
         (lambda: TrainConfig(learning_rate=float("nan")), "train.learning_rate must be positive and finite, got nan"),
         (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
-        (lambda: TrainConfig(weight_decay=-1.0), "train.weight_decay must be finite and not negative, got -1.0"),
+        (lambda: AdamW(weight_decay=-1.0), "AdamW weight_decay must be finite and not negative, got -1.0"),
+        (lambda: AdamW(b2=1.0), "AdamW b2 must be at least 0 and below 1, got 1.0"),
+        (lambda: SGD(momentum=float("nan")), "SGD momentum must be at least 0 and below 1, got nan"),
+        (lambda: WarmupCosine(warmup_steps=-1), "WarmupCosine warmup_steps must be finite and not negative, got -1"),
+        (lambda: TrainConfig(optimizer="adam"), "TrainConfig optimizer must be an object of class Optimizer, got 'adam'"),
         (lambda: EvaluateConfig(lengths=()), "evaluate.lengths must name at least one length"),
         (lambda: EvaluateConfig(lengths=(3, 0)), "evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
         (lambda: EvaluateConfig(lengths=(3, -2)), "evaluate.lengths must hold lengths of at least 1 symbol, got -2"),
