@@ -26,6 +26,7 @@ from benchmarks.model import ModelBenchmark
 from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 from rope_jax.training import devices
+from rope_jax.training.microbatch import microbatch_plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +58,7 @@ class CompileBenchmark(ModelBenchmark):
         cell = self.cell(self.length, 0.0, replicas=harness.cores())
         mixed = self.cell(self.length, 0.0, replicas=harness.cores(), shortest=1)
         scanned, unrolled = Implementation(scan_layers=True), Implementation(scan_layers=False)
-        chosen = training.chosen_plan(mixed)
+        chosen = microbatch_plan(mixed)
         return {
             "ours": uncached(lambda: training.lower_training(mixed, chosen)),
             "ours:one-bucket": uncached(lambda: training.lower_training(mixed, training.one_bucket(mixed))),

@@ -11,6 +11,7 @@ from benchmarks import harness, training
 from benchmarks.harness import Row
 from benchmarks.model import ModelBenchmark
 from rope_jax.training import devices
+from rope_jax.training.microbatch import microbatch_plan
 
 TARGET = 1.5  # for 2 replicas on 2 cores
 
@@ -43,7 +44,7 @@ class ReplicasBenchmark(ModelBenchmark):
         calls = {}
         for count in (1, *self.counts):
             cell = replace(one, seeds=tuple(range(count)))
-            calls[str(count)] = training.trainer(cell, training.chosen_plan(cell))
+            calls[str(count)] = training.trainer(cell, microbatch_plan(cell))
         figures = harness.summary(harness.interleaved(calls, self.rounds), "1")
         return [{"contender": "ours", "replicas": int(count), **values, **self.settings} for count, values in figures.items()]
 

@@ -33,6 +33,7 @@ from rope_jax.model.attention import has_fused_kernel
 from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 from rope_jax.training import devices
+from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
 
 BASELINE = "ours"
 ONE_REPLICA = "ours:one-replica"
@@ -112,7 +113,7 @@ def contenders(cell: Cell) -> dict[str, Make]:
     made: dict[str, Make] = {name: _ours(cell, plan) for name, plan in plans(cell).items()}
     if len(cell.seeds) > 1:
         alone = replace(cell, seeds=cell.seeds[:1])
-        made[ONE_REPLICA] = _ours(alone, training.chosen_plan(alone))
+        made[ONE_REPLICA] = _ours(alone, microbatch_plan(alone))
     if cell.model.compute_dtype == "float32":
         made["plain-jax"] = lambda: plain_jax.trainer(
             cell, training.first_seed_params(cell), training.first_seed_batches(cell, BATCHES), training.optimizer(cell)
@@ -120,16 +121,16 @@ def contenders(cell: Cell) -> dict[str, Make]:
         if harness.why_missing(["torch"]) is None and jax.default_backend() == "cpu":
             pytorch = importlib.import_module("benchmarks.contenders.pytorch")
             made["torch"] = lambda: pytorch.trainer(
-                cell, training.first_seed_params(cell), training.first_seed_batches(cell, BATCHES), training.adamw(cell)
+                cell, training.first_seed_params(cell), training.first_seed_batches(cell, BATCHES), training.learning_rates(cell)
             )
     return made
 
 
-def plans(cell: Cell) -> dict[str, training.Plan]:
+def plans(cell: Cell) -> dict[str, MicrobatchPlan]:
     """By the name of its contender, the plan that the package chooses, and plans that each leave one mechanism out."""
-    chosen = training.chosen_plan(cell)
+    chosen = microbatch_plan(cell)
     found = {BASELINE: chosen, "ours:whole-batch": training.whole_batch(cell)}
-    if training.num_buckets(chosen) > 1:
+    if len(chosen.bucket_lengths) > 1:
         found["ours:one-bucket"] = training.one_bucket(cell)
     implementations = {
         "ours:reference-attention": Implementation(attention="reference"),
@@ -147,7 +148,7 @@ def num_replicas(name: str, cell: Cell) -> int:
     return len(cell.seeds) if name.startswith(BASELINE) and name != ONE_REPLICA else 1
 
 
-def _ours(cell: Cell, plan: training.Plan) -> Make:
+def _ours(cell: Cell, plan: MicrobatchPlan) -> Make:
     return lambda: training.trainer(cell, plan)
 
 

@@ -1,7 +1,7 @@
-"""What the benchmarks call of `rope_jax.training`: the only module here that knows those functions."""
+"""What the benchmarks do with `rope_jax.training`: plans, calls that train or evaluate, and lowered programs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,104 +16,75 @@ from rope_jax.study.config import Cell
 from rope_jax.tasks import Batch
 from rope_jax.training import devices, train
 from rope_jax.training.evaluate import Program, count_replicas, evaluate
+from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
+from rope_jax.training.numbers import split_numbers
 
 Call = Callable[[], Any]
 
 
-# How a step is computed: the plan that the package chooses, and plans that leave one mechanism out.
-
-Plan = train.Plan
+# How a step is computed: the plan that the package chooses, and plans that leave one mechanism out
 
 
-def chosen_plan(cell: Cell) -> Plan:
-    """The plan that the package chooses."""
-    return train.plan(cell)
-
-
-def whole_batch(cell: Cell) -> Plan:
+def whole_batch(cell: Cell) -> MicrobatchPlan:
     """The chosen plan, but the whole batch in one forward and one backward pass."""
-    return replace(train.plan(cell), rows=cell.train.batch_size)
+    return replace(microbatch_plan(cell), micro_batch_size=cell.train.batch_size)
 
 
-def one_bucket(cell: Cell) -> Plan:
+def one_bucket(cell: Cell) -> MicrobatchPlan:
     """The chosen plan, but every example padded to the longest length."""
-    return replace(train.plan(cell), edges=(cell.train.max_length,))
+    return replace(microbatch_plan(cell), bucket_lengths=(cell.train.max_length,))
 
 
-def computed_with(cell: Cell, implementation: Implementation) -> Plan:
+def computed_with(cell: Cell, implementation: Implementation) -> MicrobatchPlan:
     """The chosen plan, but the model computed another way."""
-    return replace(train.plan(cell), implementation=implementation)
-
-
-def num_buckets(plan: Plan) -> int:
-    """How many lengths examples are padded to."""
-    return len(plan.edges)
+    return replace(microbatch_plan(cell), implementation=implementation)
 
 
 # Training
 
 
-def trainer(cell: Cell, plan: Plan) -> Call:
+def trainer(cell: Cell, plan: MicrobatchPlan) -> Call:
     """A call that takes one step of all replicas and returns their losses before it, float32 [S, 1]."""
-    seeds = _seeds(cell)
-    state = train.init_replicas(seeds, cell=cell)
-    step = train.train_chunk.lower(state, seeds, cell=cell, steps=1, plan=plan).compile()
+    replicas = len(cell.seeds)
+    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), devices.replica_sharding(replicas))
+    cell, numbers = split_numbers(cell)
+    numbers = jax.device_put(numbers, devices.whole_sharding(replicas))
+    state = train.init_replicas(seeds, numbers, cell=cell)
+    step = train.train_chunk.lower(state, seeds, numbers, cell=cell, steps=1, plan=plan).compile()
 
     def call() -> np.ndarray:
         nonlocal state
-        state, losses = step(state, seeds)
+        state, losses = step(state, seeds, numbers)
         return np.asarray(losses)
 
     return call
 
 
-def lower_training(cell: Cell, plan: Plan) -> Any:
+def lower_training(cell: Cell, plan: MicrobatchPlan) -> Any:
     """The lowered program that trains a cell for 100 steps; it has an abstract input, so nothing is computed."""
     seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
-    state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds)
-    return train.train_chunk.lower(state, seeds, cell=cell, steps=100, plan=plan)
+    cell, numbers = split_numbers(cell)
+    state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds, numbers)
+    return train.train_chunk.lower(state, seeds, numbers, cell=cell, steps=100, plan=plan)
 
 
 def initial_params(cell: Cell) -> Params:
     """The parameters of all replicas before training, with a leading replica axis."""
-    return train.init_replicas(_seeds(cell), cell=cell).params
-
-
-def _seeds(cell: Cell) -> jax.Array:
-    return jax.device_put(np.asarray(cell.seeds, np.uint32), devices.replica_sharding(len(cell.seeds)))
+    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), devices.replica_sharding(len(cell.seeds)))
+    return train.init_replicas(seeds, {}, cell=cell).params
 
 
 # What other implementations of the training step need: the same parameters, examples and optimiser
 
 
-@dataclass(frozen=True, kw_only=True)
-class AdamW:
-    """The optimiser's numbers, for implementations without optax.
-
-    Attributes:
-      learning_rates: float32 [steps], of every step.
-      weight_decay: of parameters with at least two axes.
-      clip_norm: largest global norm of the gradient.
-    """
-
-    learning_rates: np.ndarray
-    weight_decay: float
-    clip_norm: float
-
-
-def adamw(cell: Cell) -> AdamW:
-    """The cell's optimiser as numbers."""
-    steps = np.arange(cell.train.steps)
-    return AdamW(
-        learning_rates=np.asarray(train.learning_rate(cell.train)(steps)),
-        weight_decay=cell.train.weight_decay,
-        clip_norm=cell.train.clip_norm,
-    )
-
-
 def optimizer(cell: Cell) -> optax.GradientTransformation:
     """The cell's optimiser."""
     return train.optimizer(cell.train)
+
+
+def learning_rates(cell: Cell) -> np.ndarray:
+    """The learning rate of every step, float32 [steps]."""
+    return np.asarray(train.learning_rate(cell.train)(np.arange(cell.train.steps)))
 
 
 def first_seed_params(cell: Cell) -> Params:

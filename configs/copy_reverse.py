@@ -17,6 +17,7 @@ experiment has not been run to the end: a result that differs is news.
 """
 
 from rope_jax import NTK, DynamicLinear, DynamicNTK, Learned, Linear, NoPE, RoPE, Sinusoidal
+from rope_jax.optimizers import WarmupCosine
 from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
@@ -49,7 +50,13 @@ def experiment() -> Experiment:
             Method(encoder=RoPE(learn_angles=True)),
         ),
         model=ModelConfig(num_layers=4, width=128, num_heads=8, compute_dtype="bfloat16"),
-        train=TrainConfig(steps=10_000, batch_size=128, max_length=TRAIN_LENGTH, learning_rate=1e-3, warmup_steps=500),
+        train=TrainConfig(
+            steps=10_000,
+            batch_size=128,
+            max_length=TRAIN_LENGTH,
+            learning_rate=1e-3,
+            schedule=WarmupCosine(warmup_steps=500),
+        ),
         evaluate=EvaluateConfig(lengths=LENGTHS, examples=512),
         seeds=tuple(range(10)),
     )

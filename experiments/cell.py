@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rope_jax.study.config import Cell
-from rope_jax.study.store import CellFolder
+from rope_jax.study.store import CellFolder, DamagedError
 from rope_jax.training import checkpoint
 from rope_jax.training.evaluate import evaluate
 from rope_jax.training.train import TrainState, fit
@@ -54,24 +54,28 @@ def _train(
     cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> TrainState:
     """Trains from the last checkpoint, or from the beginning."""
-    state = checkpoint.load(folder.checkpoints, cell)
+    try:
+        state = checkpoint.load(folder.checkpoints, cell)
+    except checkpoint.DamagedCheckpointError as error:
+        raise DamagedError(str(error)) from error
     start = 0 if state is None else int(state.step[0])
     folder.start(cell, start)
     bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")
-    last = saved = time.monotonic()
+    chunk_began: float | None = None  # the first chunk is not timed: compiling is part of it
+    saved = time.monotonic()
     for now in fit(cell, state):
         check()
         state = now.state
-        elapsed, last = time.monotonic() - last, time.monotonic()
-        speed = (now.step - start) / elapsed
+        speed = round((now.step - start) / (time.monotonic() - chunk_began), 2) if chunk_began else None
         losses = [float(loss) if np.isfinite(loss) else None for loss in now.losses]
-        folder.log({"step": now.step, "loss": losses, "steps_per_second": round(speed, 2)})
-        status = f"loss {np.mean(now.losses):.4f}  {speed:.1f} steps/s"
+        folder.log({"step": now.step, "loss": losses, "steps_per_second": speed})
+        status = f"loss {np.mean(now.losses):.4f}" + (f"  {speed:.1f} steps/s" if speed is not None else "")
         progress.update(bar, completed=now.step, status=status)
         start = now.step
-        if now.step == cell.train.steps or last - saved >= checkpoint_seconds:
+        if now.step == cell.train.steps or time.monotonic() - saved >= checkpoint_seconds:
             checkpoint.save(folder.checkpoints, state)
             saved = time.monotonic()
+        chunk_began = time.monotonic()
     progress.remove_task(bar)
     if state is None:
         raise RuntimeError("a cell has at least one step")

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks import harness
-from benchmarks.training import AdamW
+from rope_jax.optimizers import AdamW
 from rope_jax.study.config import Cell
 from rope_jax.tasks.base import Batch
 
@@ -83,15 +83,21 @@ def load(module: Transformer, params: Any) -> None:
                 put(getattr(block, name).weight, values[layer][name]["kernel"].T)
 
 
-def trainer(cell: Cell, params: Any, batches: list[Batch], adamw: AdamW) -> Callable[[], float]:
+def trainer(cell: Cell, params: Any, batches: list[Batch], learning_rates: np.ndarray) -> Callable[[], float]:
     """A call that trains on the next of the batches, in turns, and returns the loss before the step.
 
     Args:
-      cell: the model's sizes and the dropout rate.
+      cell: the model's sizes, the dropout rate and the optimiser, which must be AdamW.
       params: of one seed of `rope_jax.model.transformer`, where training begins.
       batches: taken in turns.
-      adamw: the optimiser's numbers.
+      learning_rates: of each step; later steps have the last one.
+
+    Raises:
+      ValueError: the optimiser is another one.
     """
+    adamw = cell.train.optimizer
+    if not isinstance(adamw, AdamW):
+        raise ValueError(f"the PyTorch contender trains with AdamW, got {adamw!r}; choose AdamW in the cell's train settings")
     torch.set_num_threads(harness.cores())
     module = Transformer(cell)
     load(module, jax.device_get(params))
@@ -100,7 +106,7 @@ def trainer(cell: Cell, params: Any, batches: list[Batch], adamw: AdamW) -> Call
         {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": adamw.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=0.0)
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(adamw.b1, adamw.b2), eps=adamw.eps)
     tensors = [
         tuple(torch.from_numpy(np.array(x)).long() for x in (batch.tokens, batch.targets, batch.loss_mask)) for batch in batches
     ]
@@ -110,12 +116,12 @@ def trainer(cell: Cell, params: Any, batches: list[Batch], adamw: AdamW) -> Call
         nonlocal step
         tokens, targets, mask = tensors[step % len(tensors)]
         for group in optimizer.param_groups:
-            group["lr"] = float(adamw.learning_rates[min(step, len(adamw.learning_rates) - 1)])
+            group["lr"] = float(learning_rates[min(step, len(learning_rates) - 1)])
         losses = functional.cross_entropy(module(tokens).flatten(0, 1), targets.flatten(), reduction="none")
         value = (losses * mask.flatten()).sum() / mask.sum()
         optimizer.zero_grad()
         value.backward()
-        nn.utils.clip_grad_norm_(parameters, adamw.clip_norm)
+        nn.utils.clip_grad_norm_(parameters, cell.train.clip_norm)
         optimizer.step()
         step += 1
         return float(value.detach())

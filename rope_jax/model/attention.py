@@ -2,7 +2,7 @@
 
 `attend` and `attend_reference` compute the same function. `attend_reference` is the formula, all queries at once. `attend` works
 in blocks of queries. A block's scores are [H, block, Tk], and the backward pass computes them again if there are several blocks.
-So memory grows with the length and not with its square. A short text is one block (`sizes.query_block`).
+So memory grows with the length and not with its square. A short text is one block (`block_sizes.query_block_size`).
 """
 
 import math
@@ -17,7 +17,7 @@ from jax import lax
 
 from rope_jax.encoders._internal.arrays import heads_alike, leading
 from rope_jax.encoders.positions import Positions
-from rope_jax.model import sizes
+from rope_jax.model import block_sizes
 
 BiasFunction = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
 """An encoder's hook `bias`: (q, k, positions) -> float32 [..., H, Tq, Tk] to add to the scores, or None for nothing."""
@@ -73,7 +73,7 @@ def attend(
       positions: the positions of queries and keys, and their order, which decides which keys a query sees. `bias` gets the
         positions of the block's queries and of their keys.
       bias: an encoder's hook `bias`: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
-      block_size: queries per block; None chooses by device and shape (`sizes.query_block`).
+      block_size: queries per block; None chooses by device and shape (`block_sizes.query_block_size`).
       fused: use cuDNN's fused kernel where it computes the same function: on a GPU that has it, in half precision, for
         self-attention in the usual order without a bias or documents, with D a multiple of 8 up to 128.
 
@@ -86,7 +86,7 @@ def attend(
     positions.require_fit(q, k)
     length = q.shape[-3]
     if block_size is None:
-        block_size = sizes.query_block(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
+        block_size = block_sizes.query_block_size(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
     usual = positions.key is None and positions.query_order is None and positions.key_order is None
     if fused and usual and _fused_computes(q, k, v, positions, bias):
         flat = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
@@ -98,7 +98,7 @@ def attend(
         return _in_blocks(q, k, v, filled, bias, block_size)
     # in the usual order no query sees a later key: each section of queries needs the keys up to its end alone
     outs = []
-    for begin, end in pairwise([0, *sizes.sections(length, block_size)]):
+    for begin, end in pairwise([0, *block_sizes.section_ends(length, block_size)]):
         section = _narrowed(_narrowed(filled, _QUERY_FIELDS, begin, end), _KEY_FIELDS, 0, end)
         outs.append(_in_blocks(q[..., begin:end, :, :], k[..., :end, :, :], v[..., :end, :, :], section, bias, block_size))
     return jnp.concatenate(outs, axis=-3)

@@ -7,12 +7,13 @@
 import dataclasses
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rope_jax.encoders._internal.typed_dataclass import Checked
 from rope_jax.encoders.base import Dims, Encoder, changed_options, check_requirements
 from rope_jax.encoders.layers import Layers, as_layers
+from rope_jax.optimizers import AdamW, Optimizer, Schedule, WarmupCosine
 from rope_jax.policies import PRIVILEGED, Contiguous, Policy
 from rope_jax.study.serialization import content_hash, described, short_name
 from rope_jax.tasks.base import Task
@@ -73,7 +74,7 @@ class ModelConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Checked):
-    """Training by AdamW with warm-up, cosine decay to zero and clipping by global norm.
+    """Training settings.
 
     Attributes:
       steps: optimiser steps.
@@ -81,11 +82,11 @@ class TrainConfig(Checked):
       min_length: the shortest training example, in symbols.
       max_length: the longest, in symbols; "the training length".
       length_draw: lengths are uniform in the range, drawn for each "example", or one a step for the whole "batch".
-      learning_rate: the peak, reached after warmup_steps.
-      warmup_steps: linear from zero; at most half of the steps are used for it.
-      weight_decay: of matrices; vectors and scalars are not decayed.
+      learning_rate: the peak of the schedule.
+      optimizer: such as AdamW(weight_decay=0.1).
+      schedule: the learning rate over the steps, such as WarmupCosine(warmup_steps=500).
       dropout: of the embeddings and of what each sublayer adds, a probability; 0 is none. In training alone.
-      clip_norm: the largest global norm of the gradient.
+      clip_norm: a gradient of a larger global norm is scaled down to this norm.
     """
 
     steps: int = 1500
@@ -94,9 +95,9 @@ class TrainConfig(Checked):
     max_length: int = 12
     length_draw: Literal["example", "batch"] = "example"
     learning_rate: float = 2e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.01
-    dropout: float = 0.0
+    optimizer: Optimizer = AdamW()
+    schedule: Schedule = WarmupCosine()
+    dropout: float = field(default=0.0, metadata={"static": True})  # without dropout, the program has no code for it
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
@@ -105,8 +106,6 @@ class TrainConfig(Checked):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
         for name in ("learning_rate", "clip_norm"):
             _require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
-        for name in ("warmup_steps", "weight_decay"):
-            _require(0 <= getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be finite and not negative")
         _require(0 <= self.dropout < 1, "train.dropout", self.dropout, "must be at least 0 and below 1; 0.1 is usual")
         if self.min_length > self.max_length:
             raise ValueError(

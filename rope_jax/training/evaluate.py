@@ -5,8 +5,7 @@ a few buckets, so that all lengths in one share it too. Teacher forcing is enoug
 exactly if greedy decoding, which then reads those same tokens, gives the exact answer.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,6 @@ import numpy as np
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
 from rope_jax.encoders.layers import Layers, as_layers
-from rope_jax.model import sizes
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
@@ -25,49 +23,30 @@ from rope_jax.study.config import Cell, ModelConfig, ResolvedVariant
 from rope_jax.study.rows import columns
 from rope_jax.study.serialization import json_hash, to_json
 from rope_jax.tasks.base import Batch, Task
+from rope_jax.training import microbatch
 from rope_jax.training.devices import over_replicas, replica_sharding
 from rope_jax.training.metrics import Counts, count
 
 _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
-_MOST_BUCKETS = 4  # each compiles the model anew
-
-
-def buckets(lengths: tuple[int, ...], work: Callable[[int], float]) -> dict[int, int]:
-    """What each length is padded to: at most 4 of the lengths, so that padding and compiling together take least.
-
-    Args:
-      lengths: to evaluate.
-      work: how long one of them takes if it is padded to this length, as a share of what compiling one program takes.
-    """
-    ordered = sorted(lengths)
-    least: list[tuple[float, tuple[int, ...]]] = [(0, ()), *[(math.inf, ())] * len(ordered)]  # of the first lengths, with edges
-
-    def grouped(end: int) -> Iterator[tuple[float, tuple[int, ...]]]:
-        edge = ordered[end - 1]
-        for begin in range(end):
-            before, edges = least[begin]
-            yield before + 1 + (end - begin) * work(edge), (*edges, edge)
-
-    for _ in range(_MOST_BUCKETS):
-        least = [least[0], *(min([least[end], *grouped(end)]) for end in range(1, len(least)))]
-    _, edges = least[-1]
-    return {length: min(edge for edge in edges if edge >= length) for length in ordered}
 
 
 def _work(cell: Cell, examples: int, length: int) -> float:
-    """About how long all models and variants take for one length, compiling one program taken as 1 (measured on 2 cores)."""
+    """About how long all models and variants take for one length, where compiling one program is 1 (measured on 2 cores)."""
     model, tokens = cell.model, cell.task.input_length(length)
     products = model.width * tokens * (4 * model.width + 2 * model.hidden + 2 * tokens) * model.num_layers
     return products * examples * len(cell.method.all_variants) * len(cell.seeds) / 1e11
 
 
-def _padded(cell: Cell) -> dict[int, int]:
-    """What each length of a cell is padded to; lengths with other numbers of examples never share a program."""
-    groups: dict[int, list[int]] = {}
+def _padded_lengths(cell: Cell) -> dict[int, int]:
+    """What each length of a cell is padded to; only lengths with equal numbers of examples can share a program."""
+    lengths_by_examples: dict[int, list[int]] = {}
     for length, examples in cell.evaluate.examples_by_length.items():
-        groups.setdefault(examples, []).append(length)
-    found = [buckets(tuple(lengths), partial(_work, cell, examples)) for examples, lengths in groups.items()]
-    return {length: edge for group in found for length, edge in group.items()}
+        lengths_by_examples.setdefault(examples, []).append(length)
+    padded: dict[int, int] = {}
+    for examples, lengths in lengths_by_examples.items():
+        buckets = microbatch.bucket_lengths(lengths, partial(_work, cell, examples), compile_cost=1.0)
+        padded |= {length: microbatch.padded_length(length, buckets) for length in lengths}
+    return padded
 
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
@@ -112,8 +91,9 @@ def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: 
         input_length = task.input_length(length)
         key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), input_length)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(program.examples))
-        rows = sizes.rows(task.input_length(program.max_length), hidden=model.hidden, num_heads=model.num_heads)
-        passes, real = sizes.cut((batch, keys), rows)
+        padded = task.input_length(program.max_length)
+        size = microbatch.micro_batch_size(padded, hidden=model.hidden, num_heads=model.num_heads)
+        passes, real = microbatch.split_batch((batch, keys), size)
 
         def one_pass(pass_: tuple[tuple[Batch, jax.Array], jax.Array]) -> Counts:
             (part, keys), real = pass_
@@ -138,7 +118,7 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
       For every variant and length, in the config's order, the rows of all seeds: one dict each, a line of rows.jsonl.
     """
     replicas = len(cell.seeds)
-    padded = _padded(cell)
+    padded = _padded_lengths(cell)
     for variant in cell.method.all_variants:
         for length, examples in cell.evaluate.examples_by_length.items():
             program = Program(

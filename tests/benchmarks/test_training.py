@@ -14,7 +14,9 @@ from benchmarks.__main__ import main
 from benchmarks.compile import CompileBenchmark
 from rope_jax.model.attention import attend
 from rope_jax.model.implementation import Implementation
+from rope_jax.optimizers import AdamW, WarmupCosine
 from rope_jax.study.config import ModelConfig
+from rope_jax.training.microbatch import microbatch_plan
 
 TINY = ["--num-layers", "1", "--width", "8", "--num-heads", "2", "--batch-size", "3", "--rounds", "1"]
 CONTENDERS = {"ours", "ours:whole-batch", "ours:reference-attention", "ours:token-axes", "ours:one-replica", "plain-jax", "torch"}
@@ -31,7 +33,8 @@ def _plain_jax_promotes_ranks():
 @pytest.fixture(scope="module")
 def cell():
     made = step.StepBenchmark(batch_size=6, num_layers=2, width=16, num_heads=2, replicas=2).cell(5, 0.0, replicas=2)
-    return replace(made, train=replace(made.train, warmup_steps=0, learning_rate=0.02, weight_decay=0.3, clip_norm=0.5))
+    settings = {"optimizer": AdamW(weight_decay=0.3), "schedule": WarmupCosine(warmup_steps=0)}
+    return replace(made, train=replace(made.train, learning_rate=0.02, clip_norm=0.5, **settings))
 
 
 def test_contenders_take_the_same_steps(cell):
@@ -60,7 +63,7 @@ def test_each_ablation_leaves_one_mechanism_out(cell):
     """In a plan, one field differs; in an implementation, one switch."""
     mixed = replace(cell, train=replace(cell.train, min_length=1, max_length=9, dropout=0.1))
     chosen, *ablations = step.plans(mixed).values()
-    assert chosen == training.chosen_plan(mixed)
+    assert chosen == microbatch_plan(mixed)
     assert len(ablations) == len(set(ablations)) == 5
     for plan in ablations:
         values = {name: value for name, value in vars(plan).items() if value != vars(chosen)[name]}

@@ -14,6 +14,7 @@ from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import functional
 from rope_jax.study.config import ModelConfig
 from rope_jax.training import train
+from rope_jax.training.microbatch import microbatch_plan
 
 CONFIG = ModelConfig(num_layers=3, width=16, num_heads=2)
 SWITCHES = (  # every switch away from its default
@@ -99,9 +100,9 @@ def test_training_takes_the_same_steps(toy_cell):
     seeds = np.asarray(toy_cell.seeds, np.uint32)
 
     def losses(implementation):
-        plan = replace(train.plan(toy_cell), implementation=implementation)
-        state = train.init_replicas(seeds, cell=toy_cell)
-        return np.asarray(train.train_chunk(state, seeds, cell=toy_cell, steps=3, plan=plan)[1])
+        plan = replace(microbatch_plan(toy_cell), implementation=implementation)
+        state = train.init_replicas(seeds, {}, cell=toy_cell)
+        return np.asarray(train.train_chunk(state, seeds, {}, cell=toy_cell, steps=3, plan=plan)[1])
 
     other = Implementation(**{name: value for switch in SWITCHES for name, value in switch.items()})
     np.testing.assert_allclose(losses(other), losses(Implementation()), atol=1e-5)

@@ -12,6 +12,7 @@ import rope_jax as rj
 from examples import ENCODERS
 from rope_jax import policies
 from rope_jax.model.transformer import functional
+from rope_jax.optimizers import WarmupCosine
 from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
 from rope_jax.report.labels import PRIVILEGED
 from rope_jax.report.statistics import curves
@@ -20,7 +21,8 @@ from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfi
 from rope_jax.study.serialization import described
 from rope_jax.tasks import EOS, SEP, Copy, Reverse
 from rope_jax.training.evaluate import evaluate, fixed_batch
-from rope_jax.training.train import draw_lengths, fit, init_replicas, init_state, loss, plan, train_step
+from rope_jax.training.microbatch import microbatch_plan
+from rope_jax.training.train import draw_lengths, fit, init_replicas, init_state, loss, train_step
 
 TASK = Copy(alphabet=4, end_marker=True)
 LENGTHS = jnp.array([3, 1, 5])
@@ -134,7 +136,7 @@ def cell(encoder, policy, **changes):
         tasks=(TASK,),
         methods=(Method(encoder=encoder, policy=policy),),
         model=MODEL,
-        train=TrainConfig(steps=3, batch_size=3, max_length=5, warmup_steps=0, learning_rate=0.1),
+        train=TrainConfig(steps=3, batch_size=3, max_length=5, schedule=WarmupCosine(warmup_steps=0), learning_rate=0.1),
         evaluate=EvaluateConfig(lengths=(5, 6), examples=4),
         **changes,
     ).cells()[0]
@@ -260,7 +262,7 @@ def test_a_training_step_draws_positions_from_its_seed_and_step():
     for seed in (0, 5):
         for step in (0, 1):
             at = replace(state, step=jnp.int32(step))
-            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=plan(drawn))[1])
+            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=microbatch_plan(drawn))[1])
             data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step) for purpose in (1, 2))
             batch = drawn.task.sample(data, draw_lengths(jnp.int32(step), drawn.train), max_length=5)
             positions = drawn.method.policy.positions(jax.random.split(place, 3), batch)
@@ -329,7 +331,7 @@ def test_variants_of_one_name_stay_apart():
     rows = []
     for method in methods:
         made = replace(cell(rj.NoPE(), Contiguous()), method=method)
-        params = init_replicas(jnp.zeros(2, jnp.uint32), cell=made).params
+        params = init_replicas(jnp.zeros(2, jnp.uint32), {}, cell=made).params
         rows += [row for found in evaluate(made, params, np.array([-1, -1])) for row in found]
     lines = curves(rows)
     assert [(curve.method, curve.variant, curve.privileged) for curve in lines] == [
@@ -347,7 +349,7 @@ def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, mon
     made, _, rows = trained
     whole = rows()
     jax.clear_caches()
-    monkeypatch.setattr("rope_jax.model.sizes.rows", lambda length, **_: max(1, 40 // length))
+    monkeypatch.setattr("rope_jax.training.microbatch.micro_batch_size", lambda length, **_: max(1, 40 // length))
     assert rows() == whole
     jax.clear_caches()
     wider = rows(replace(made, evaluate=EvaluateConfig(lengths=(5, 4, 6), examples=16)))

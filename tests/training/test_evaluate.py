@@ -1,51 +1,28 @@
 """Evaluation: the same examples for everyone, counts as a naive reading has them, teacher forcing equal to greedy decoding."""
 
-import itertools
 from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import rope_jax as rj
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
+from rope_jax.optimizers import WarmupCosine
 from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import described
 from rope_jax.tasks import EOS, SEP, Batch, Copy, Reverse
-from rope_jax.training.evaluate import _padded, buckets, count_replicas, evaluate, fixed_batch
+from rope_jax.training.evaluate import _padded_lengths, count_replicas, evaluate, fixed_batch
 from rope_jax.training.metrics import count
 from rope_jax.training.train import fit
 
 
-def test_lengths_share_a_few_programs():
-    lengths = (6, 12, 13, 14, 15, 18, 24, 48)
-    assert set(buckets(lengths, lambda n: 0).values()) == {48}  # where compiling is all
-    assert set(buckets(lengths, lambda n: n**2).values()) == {14, 18, 24, 48}  # where it is nothing
-    assert set(buckets(tuple(range(100, 0, -1)), lambda n: 1 + n**2).values()) == {35, 60, 81, 100}
-    assert buckets((40,), lambda n: n) == {40: 40}
-
-
 def test_lengths_of_other_numbers_of_examples_are_apart(toy_cell):
-    """They share no program, so a short one with many examples is not padded to a long one with few."""
+    """They share no program, so that a short one with many examples is not padded to a long one with few."""
     cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2, 3, 40), examples=(64, 64, 2)))
-    assert _padded(cell) == {2: 3, 3: 3, 40: 40}
-
-
-@given(lengths=st.sets(st.integers(1, 300), min_size=1, max_size=9), scale=st.sampled_from([1e-6, 1e-4, 1e-2, 1.0]))
-def test_no_other_few_programs_take_less(lengths, scale):
-    def cost(padded):
-        return len(set(padded.values())) + sum(scale * edge * (edge + 64) for edge in padded.values())
-
-    found = buckets(tuple(lengths), lambda n: scale * n * (n + 64))
-    assert set(found) == lengths
-    assert len(set(found.values())) <= 4
-    others = [(*some, max(lengths)) for count in range(4) for some in itertools.combinations(lengths, count)]
-    best = min(cost({n: min(edge for edge in edges if edge >= n) for n in lengths}) for edges in others)
-    assert cost(found) == pytest.approx(best)
+    assert _padded_lengths(cell) == {2: 3, 3: 3, 40: 40}
 
 
 @pytest.mark.parametrize("task", [Copy(alphabet=7), Reverse(alphabet=7, unique=True)], ids=repr)
@@ -103,7 +80,8 @@ def test_passes_do_not_change_the_counts(toy_cell, monkeypatch):
         return [row for rows in evaluate(toy_cell, state.params, np.asarray(state.diverged_at)) for row in rows]
 
     whole = rows()
-    monkeypatch.setattr("rope_jax.model.sizes.rows", lambda length, **_: 3)  # 16 examples in passes of 3, the last filled up
+    # 16 examples in micro-batches of 3, the last filled up
+    monkeypatch.setattr("rope_jax.training.microbatch.micro_batch_size", lambda length, **_: 3)
     assert rows() == whole
     jax.clear_caches()
 
@@ -191,7 +169,7 @@ def test_teacher_forced_exact_match_is_greedy_decoding():
         task=Copy(alphabet=6),
         method=Method(encoder=rj.RoPE(), variants=(Variant(name="DynamicNTK", encoder=dynamic),)),
         model=ModelConfig(num_layers=2, width=32, num_heads=2),
-        train=TrainConfig(steps=170, max_length=6, warmup_steps=20, learning_rate=4e-3),
+        train=TrainConfig(steps=170, max_length=6, schedule=WarmupCosine(warmup_steps=20), learning_rate=4e-3),
         evaluate=EvaluateConfig(lengths=(6, 7), examples=120),
         seeds=(0,),
     )
