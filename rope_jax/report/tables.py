@@ -19,7 +19,7 @@ def markdown(curves: Mapping[str, list[Curve]]) -> str:
     """A Markdown table for each metric, and below them how to read them."""
     sections = []
     for metric, lines in curves.items():
-        header, body = _table(metric, lines, text=lambda text: text.replace("|", r"\|"))
+        header, body = table(metric, lines, text=lambda text: text.replace("|", r"\|"))
         sections.append(f"### {labels.title(metric)}\n\n{tabulate(body, header, tablefmt='pipe', disable_numparse=True)}\n")
     return "\n".join([*sections, *(f"{note}\n" for note in notes(curves))])
 
@@ -28,9 +28,9 @@ def latex(curves: Mapping[str, list[Curve]]) -> str:
     """The same tables in LaTeX (packages booktabs and graphicx); a table wider than the text is scaled down to it."""
     sections = ["% \\usepackage{booktabs}\n% \\usepackage{graphicx}\n"]
     for metric, lines in curves.items():
-        header, body = _table(metric, lines, text=str)
-        table = tabulate(body, header, tablefmt="latex_booktabs", disable_numparse=True)
-        fitted = f"\\resizebox{{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}}{{!}}{{%\n{table}%\n}}"
+        header, body = table(metric, lines)
+        tabular = tabulate(body, header, tablefmt="latex_booktabs", disable_numparse=True)
+        fitted = f"\\resizebox{{\\ifdim\\width>\\textwidth\\textwidth\\else\\width\\fi}}{{!}}{{%\n{tabular}%\n}}"
         sections += [f"% {labels.title(metric)}", fitted, ""]
     text = "\n".join([*sections, *(f"% {note}\n" for note in notes(curves))])
     for character, command in _LATEX.items():
@@ -38,8 +38,8 @@ def latex(curves: Mapping[str, list[Curve]]) -> str:
     return text
 
 
-def _table(metric: str, lines: list[Curve], text: Callable[[str], str]) -> tuple[list[str], list[list[str]]]:
-    """The header and the rows; `text` escapes names."""
+def table(metric: str, lines: list[Curve], text: Callable[[str], str] = str) -> tuple[list[str], list[list[str]]]:
+    """The header and the cells of a metric's table, one row a curve; `text` escapes names."""
     lengths = all_lengths(lines)
     trained = {line.train_length for line in lines}
     columns = [f"{length / min(trained):.3g}x ({length})" if len(trained) == 1 else str(length) for length in lengths]
