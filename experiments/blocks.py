@@ -48,8 +48,8 @@ def block(description: str) -> str:
     curves = statistics.curves(rows)
     if "methods" in wanted:
         by_name = {(curve.method, curve.variant): curve for curve in curves}
-        names = [tuple(name.strip().partition(": ")[::2]) for name in wanted["methods"].split(";")]
-        keys = [(method, variant or "as-trained") for method, variant in names]
+        asked = [name.strip().partition(": ") for name in wanted["methods"].split(";")]
+        keys = [(method, variant or "as-trained") for method, _, variant in asked]
         if missing := [key for key in keys if key not in by_name]:
             raise ValueError(f"table: {description}: the rows have no {missing[0]}; they have {list(by_name)}")
         curves = [by_name[key] for key in keys]

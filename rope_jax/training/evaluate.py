@@ -18,6 +18,7 @@ import numpy as np
 from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model import sizes
+from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
 from rope_jax.study.config import Cell, ModelConfig, ResolvedVariant
@@ -86,6 +87,7 @@ class Program:
       model, encoder: what was trained.
       policy: gives the positions.
       replicas: how many.
+      implementation: how the model is computed.
     """
 
     task: Task
@@ -95,13 +97,14 @@ class Program:
     encoder: Encoder | Layers
     policy: Policy
     replicas: int
+    implementation: Implementation = Implementation(scan_layers=True)
 
 
 @partial(jax.jit, static_argnames=("program",))
 def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Counts:
     """Counts of every replica, int32 [S], on the test examples of one length; `own` has a leading replica axis."""
     task, model = program.task, program.model
-    _, apply = functional(model, task.vocabulary, program.encoder)
+    _, apply = functional(model, task.vocabulary, program.encoder, implementation=program.implementation)
 
     def run(own: tuple[Params, Prepared], length: jax.Array) -> Counts:
         params, prepared = own
@@ -116,7 +119,7 @@ def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: 
             (part, keys), real = pass_
             part = part._replace(loss_mask=part.loss_mask & real[:, None])
             positions = replace(program.policy.positions(keys, part), length=input_length)
-            return count(apply(params, part.tokens, positions, prepared, scan_layers=True), part)
+            return count(apply(params, part.tokens, positions, prepared), part)
 
         return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
 

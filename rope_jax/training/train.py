@@ -18,6 +18,7 @@ from rope_jax.encoders.base import Params
 from rope_jax.encoders.positions import Positions
 from rope_jax.model import sizes
 from rope_jax.model.dropout import Dropout
+from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import Apply, functional
 from rope_jax.study.config import Cell, TrainConfig
 from rope_jax.tasks.base import Batch
@@ -115,10 +116,12 @@ class Plan:
     Attributes:
       rows: examples a piece; the gradients of the pieces are added up.
       edges: to what length, in symbols, a piece is padded: the least of these that its examples fit in. Ascending.
+      implementation: how the model is computed.
     """
 
     rows: int
     edges: tuple[int, ...]
+    implementation: Implementation = Implementation()
 
 
 def plan(cell: Cell) -> Plan:
@@ -139,7 +142,7 @@ def loss_and_gradient(params: Params, seed: jax.Array, step: jax.Array, cell: Ce
     Sorted by length, examples are worked through in pieces, each padded as far as its own need. Lengths follow from the step
     alone, so all replicas take the same branch, and it is one where they are vmapped, too.
     """
-    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
+    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder, implementation=plan.implementation)
     lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)  # the same draw, which no seed has touched
     keys = jax.random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
     drops = jax.random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))
