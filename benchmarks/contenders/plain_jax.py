@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from rope_jax.study.config import Cell
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 from rope_jax.training.train import init_state, optimizer
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks import harness
 from rope_jax.study.config import Cell
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 from rope_jax.training.train import init_state, learning_rate
 
 

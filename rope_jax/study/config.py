@@ -15,6 +15,13 @@ from rope_jax.encoders.base import Dims, Encoder
 from rope_jax.policies import Contiguous, Policy
 from rope_jax.study.serialization import content_hash, described
 from rope_jax.tasks.base import Task
+from rope_jax.tasks.metrics import Metric
+
+# the columns of a row that hold no metric
+ROW_COLUMNS = frozenset(
+    "task task_options method encoder encoder_options policy policy_options variant variant_policy variant_options "
+    "policy_presumes needs_length seed train_steps train_length length status count diverged_at".split()
+)
 
 
 def _require(condition: bool, name: str, value: Any, requirement: str) -> None:
@@ -27,6 +34,19 @@ def _require_distinct(name: str, values: Any) -> None:
     for value in values:
         _require(value not in seen, name, value, "must not name anything twice")
         seen.append(value)
+
+
+def _require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
+    """Raises ValueError unless each metric has a column of the rows to itself."""
+    names: set[str] = set()
+    for metric in metrics:
+        taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
+        if taken:
+            raise ValueError(
+                f"the metrics of {where} must have names that no other column of the rows has, but {metric.name!r} of "
+                f"{type(metric).__name__} is the name of {taken}; leave the metric out, or rename it"
+            )
+        names.add(metric.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,10 +138,12 @@ class EvaluateConfig(Checked):
     Attributes:
       lengths: symbols of x, each a point of the curve.
       examples: test examples a length: one number for all lengths, or one for each.
+      metrics: measured besides the metrics of the task; each is one more column of the rows.
     """
 
     lengths: tuple[int, ...] = (6, 12, 13, 14, 15, 18, 24, 48)
     examples: int | tuple[int, ...] = 512
+    metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,6 +158,7 @@ class EvaluateConfig(Checked):
             )
         for examples in self.examples_by_length.values():
             _require(examples >= 1, "evaluate.examples", examples, "must be at least 1")
+        _require_columns("evaluate.metrics", self.metrics)
 
     @property
     def examples_by_length(self) -> dict[int, int]:
@@ -227,6 +250,7 @@ class Cell(Checked):
         super().__post_init__()
         longest = max(self.train.max_length, *self.evaluate.lengths)
         self.task.check(longest)
+        _require_columns(f"task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics))
         self.method.encoder.check_layers(self.model.num_layers)
         for variant in self.method.all_variants:
             self._check(variant.encoder, variant.policy, self.task.input_length(longest))

@@ -5,6 +5,8 @@ a few buckets, so that all lengths in one share it too. Teacher forcing is enoug
 exactly if greedy decoding, which then reads those same tokens, gives the exact answer.
 """
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,13 +22,17 @@ from rope_jax.model import sizes
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
 from rope_jax.study.config import Cell, ModelConfig, Run
-from rope_jax.study.serialization import content_hash, label, options, to_json
-from rope_jax.tasks.base import Batch, Task
+from rope_jax.study.serialization import label, options, to_json
+from rope_jax.tasks.base import Task
+from rope_jax.tasks.batch import Batch
+from rope_jax.tasks.metrics import Metric
 from rope_jax.training.devices import over_replicas, replica_sharding
-from rope_jax.training.metrics import Counts, count
+from rope_jax.training.token_positions import token_positions
 
 _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
 _MOST_BUCKETS = 4  # each compiles the model anew
+
+Measured = dict[str, tuple[jax.Array, jax.Array]]  # the sum and the count of each metric, by its name
 
 
 def buckets(lengths: tuple[int, ...], work: Callable[[int], float]) -> dict[int, int]:
@@ -69,9 +75,13 @@ def _padded(cell: Cell) -> dict[int, int]:
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
 def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_length: int) -> Batch:
-    """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
-    drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
-    key = jax.random.fold_in(jax.random.key(int(content_hash(drawn)[:8], 16) >> 1), length)
+    """The test examples of one length.
+
+    Their random key is a function of the task's class name, its `string_options` and the length, and of nothing else.
+    """
+    determining = {"type": type(task).__name__, **{name: to_json(value) for name, value in task.string_options.items()}}
+    digest = hashlib.sha256(json.dumps(determining, sort_keys=True).encode()).hexdigest()
+    key = jax.random.fold_in(jax.random.key(int(digest[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
 
 
@@ -84,6 +94,7 @@ class Program:
       model, encoder: what was trained.
       policy: gives the positions.
       replicas: how many.
+      metrics: what is measured besides the task's metrics.
     """
 
     task: Task
@@ -93,15 +104,16 @@ class Program:
     encoder: Encoder
     policy: Policy
     replicas: int
+    metrics: tuple[Metric, ...] = ()
 
 
 @partial(jax.jit, static_argnames=("program",))
-def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Counts:
-    """Counts of every replica, int32 [S], on the test examples of one length; `own` has a leading replica axis."""
+def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
+    """Sums and counts of every replica, [S], on the test examples of one length; `own` has a leading replica axis."""
     task, model = program.task, program.model
     _, apply = functional(model, task.vocabulary, program.encoder)
 
-    def run(own: tuple[Params, Prepared], length: jax.Array) -> Counts:
+    def run(own: tuple[Params, Prepared], length: jax.Array) -> Measured:
         params, prepared = own
         batch = fixed_batch(task, length, examples=program.examples, max_length=program.max_length)
         input_length = task.input_length(length)
@@ -110,15 +122,27 @@ def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: 
         rows = sizes.rows(task.input_length(program.max_length), hidden=model.hidden, num_heads=model.num_heads)
         passes, real = sizes.cut((batch, keys), rows)
 
-        def one_pass(pass_: tuple[tuple[Batch, jax.Array], jax.Array]) -> Counts:
+        def one_pass(pass_: tuple[tuple[Batch, jax.Array], jax.Array]) -> Measured:
             (part, keys), real = pass_
-            part = part._replace(loss_mask=part.loss_mask & real[:, None])
-            positions = replace(program.policy.positions(keys, part), length=input_length)
-            return count(apply(params, part.tokens, positions, prepared, scan_layers=True), part)
+            part = part._replace(loss_mask=part.loss_mask & real[:, None], answer_mask=part.answer_mask & real[:, None])
+            positions = replace(token_positions(task, program.policy, keys, part), length=input_length)
+            logits = apply(params, part.tokens, positions, prepared, scan_layers=True)
+            return {metric.name: _measure(metric, logits, part) for metric in (*task.metrics, *program.metrics)}
 
         return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
 
     return over_replicas(run, program.replicas)(own, length)
+
+
+def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """What a metric measures, if that is a sum and a count."""
+    measured = metric.measure(logits, batch)
+    if not isinstance(measured, tuple) or [jnp.shape(value) for value in measured] != [(), ()]:
+        raise ValueError(
+            f"{type(metric).__name__}.measure must return a tuple of two scalars, a sum and a count over the examples, "
+            f"got {jax.tree.map(jnp.shape, measured)}; add up over the batch"
+        )
+    return measured
 
 
 def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[list[dict[str, Any]]]:
@@ -144,12 +168,14 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 encoder=cell.method.encoder,
                 policy=variant.policy,
                 replicas=replicas,
+                metrics=cell.evaluate.metrics,
             )
-            counts = count_replicas((params, _prepare(cell, variant.encoder, params, length)), np.int32(length), program=program)
-            by_seed = [Counts(*found) for found in np.stack(jax.device_get(counts), axis=1).tolist()]
+            measured = count_replicas((params, _prepare(cell, variant.encoder, params, length)), np.int32(length), program=program)
+            measured = jax.device_get(measured)
+            by_seed = [jax.tree.map(lambda x, i=i: x[i].item(), measured) for i in range(replicas)]
             yield [
-                _row(cell, variant, seed, length, found, int(diverged))
-                for seed, found, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
+                _row(cell, variant, seed, length, examples, values, int(diverged))
+                for seed, values, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
             ]
 
 
@@ -175,8 +201,11 @@ def _prepare_learned(learned: Params, *, encoder: Encoder, dims: Dims) -> Prepar
     return jax.vmap(lambda params: encoder.prepare(params, None, dims))(learned)
 
 
-def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
+def _row(
+    cell: Cell, variant: Run, seed: int, length: int, examples: int, measured: dict[str, tuple[float, int]], diverged_at: int
+) -> dict[str, Any]:
     ok = diverged_at < 0
+    names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
     row = {
         "task": cell.task.name,
         "task_options": options(cell.task),
@@ -194,10 +223,12 @@ def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diver
         "train_length": cell.train.max_length,
         "length": length,
         "status": "ok" if ok else "diverged",
-        "count": counts.examples,
-        "exact_match": counts.exact / counts.examples if ok else None,
-        "token_accuracy": counts.right / counts.tokens if ok else None,
-        "content_error": counts.content_wrong / counts.examples if ok else None,
-        "end_error": counts.end_wrong / counts.examples if ok else None,
+        "count": examples,
+        **{name: _fraction(*measured[name]) if ok else None for name in names},
     }
     return row if ok else row | {"diverged_at": diverged_at}
+
+
+def _fraction(total: float, count: float) -> float | None:
+    """total / count; None where nothing was counted."""
+    return total / count if count else None

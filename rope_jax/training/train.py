@@ -20,8 +20,9 @@ from rope_jax.model import sizes
 from rope_jax.model.dropout import Dropout
 from rope_jax.model.transformer import Apply, functional
 from rope_jax.study.config import Cell, TrainConfig
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 from rope_jax.training.devices import over_replicas, replica_sharding
+from rope_jax.training.token_positions import token_positions
 
 _LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, the same for all replicas
 _INIT, _DATA, _POSITIONS, _DROPOUT = 0, 1, 2, 3  # what a seed's key is folded with, by purpose
@@ -73,7 +74,7 @@ def loss(
     dropout: Dropout | None = None,
     total: jax.Array | None = None,
 ) -> jax.Array:
-    """Mean cross-entropy of the targets in y and EOS, in nats; float32 [].
+    """Mean cross-entropy of the targets under the loss mask, in nats; float32 [].
 
     `total` is what the sum is divided by, where the batch is a piece of one with so many targets; None means its own.
     """
@@ -150,9 +151,8 @@ def loss_and_gradient(params: Params, seed: jax.Array, step: jax.Array, cell: Ce
     batch = batch._replace(loss_mask=batch.loss_mask & real[..., None])
 
     def padded_to(length: int, params: Params, batch: Batch, keys: jax.Array, drops: jax.Array) -> tuple[jax.Array, Params]:
-        tokens, targets, mask = (x[:, : cell.task.input_length(length)] for x in batch[:3])
-        batch = Batch(tokens, targets, mask, batch.lengths)
-        positions = cell.method.policy.positions(keys, batch)
+        batch = batch.cut_to(cell.task.input_length(length))
+        positions = token_positions(cell.task, cell.method.policy, keys, batch)
         dropout = Dropout(keys=drops, rate=cell.train.dropout) if cell.train.dropout else None
         return jax.value_and_grad(loss)(params, batch, positions, apply=apply, dropout=dropout, total=total)
 
