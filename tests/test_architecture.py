@@ -81,6 +81,7 @@ def test_encoders_import_jax_and_numpy_alone_and_relatively():
 def test_every_encoder_and_task_is_in_its_list():
     import rope_jax as rj
     from rope_jax import policies, tasks
+    from rope_jax.tasks import metrics
 
     def below(kind):
         return {c for sub in kind.__subclasses__() for c in ({sub} | below(sub)) if c.__module__.startswith("rope_jax.")}
@@ -88,7 +89,8 @@ def test_every_encoder_and_task_is_in_its_list():
     for name, _ in modules():  # every file is read, so that what the lists leave out is found as well
         if name.split(".")[0] in ("encoders", "tasks", "policies"):
             importlib.import_module(f"rope_jax.{name}")
-    for base, place in ((rj.Encoder, rj), (rj.FrequencyMap, rj), (tasks.Task, tasks), (policies.Policy, policies)):
+    lists = ((rj.Encoder, rj), (rj.FrequencyMap, rj), (tasks.Task, tasks), (metrics.Metric, metrics), (policies.Policy, policies))
+    for base, place in lists:
         kinds = {kind for kind in below(base) if not kind.__name__.startswith(("_", "Drawn"))}
         assert len(kinds) >= 2
         for kind in kinds:

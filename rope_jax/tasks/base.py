@@ -83,4 +83,3 @@ class Task(Checked, ABC):
 
     def check(self, longest: int) -> None:
         """Raises ValueError if there are no examples of up to `longest` symbols. By default there are."""
-        return None

@@ -12,6 +12,7 @@ from rope_jax.policies import Contiguous
 from rope_jax.study.config import Cell, EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import content_hash, differences, options, to_json
 from rope_jax.tasks import Copy, Reverse
+from rope_jax.tasks.metrics import ExactMatch
 
 OTHER = {
     "num_layers": 3,
@@ -50,6 +51,7 @@ OTHER = {
     "long_factor": (9.0,),
     "centre": 1.0,
     "of": None,
+    "metrics": (ExactMatch(),),
 }
 
 
