@@ -17,10 +17,12 @@ from rope_jax.study.serialization import content_hash, described
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.metrics import Metric
 
-# the columns of a row that hold no metric
-ROW_COLUMNS = frozenset(
-    "task task_options method encoder encoder_options policy policy_options variant variant_policy variant_options "
-    "policy_presumes needs_length seed train_steps train_length length status count diverged_at".split()
+ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric
+    (
+        *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "policy_presumes"),
+        *("variant", "variant_policy", "variant_options", "needs_length", "seed", "train_steps", "train_length", "length"),
+        *("status", "count", "diverged_at"),
+    )
 )
 
 

@@ -26,8 +26,8 @@ class Task(Checked, ABC):
     A subclass defines `vocabulary`, `input_length` and `sample`.
 
     Attributes:
-      causal: whether a token sees only itself and the tokens before it. With `causal: ClassVar[bool] = False` every token sees the
-        whole example, in training and in evaluation.
+      causal: whether a token sees only itself and the tokens before it. With `causal: ClassVar[bool] = False` every token sees
+        the whole example, in training and in evaluation.
     """
 
     causal: ClassVar[bool] = True

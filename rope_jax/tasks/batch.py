@@ -16,7 +16,8 @@ class Batch(NamedTuple):
       tokens: int32 [B, T], what the model reads.
       targets: int32 [B, T], what the model should predict at each position.
       loss_mask: bool [B, T], true where the target counts in the training loss.
-      answer_mask: bool [B, T], true where the target is scored in evaluation. An example without such a target counts for nothing.
+      answer_mask: bool [B, T], true where the target is scored in evaluation. An example without such a target counts for
+        nothing.
       lengths: int32 [B], the unpadded number of input positions.
     """
 

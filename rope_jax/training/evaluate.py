@@ -170,8 +170,8 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 replicas=replicas,
                 metrics=cell.evaluate.metrics,
             )
-            measured = count_replicas((params, _prepare(cell, variant.encoder, params, length)), np.int32(length), program=program)
-            measured = jax.device_get(measured)
+            prepared = _prepare(cell, variant.encoder, params, length)
+            measured = jax.device_get(count_replicas((params, prepared), np.int32(length), program=program))
             by_seed = [jax.tree.map(lambda x, i=i: x[i].item(), measured) for i in range(replicas)]
             yield [
                 _row(cell, variant, seed, length, examples, values, int(diverged))

@@ -51,7 +51,8 @@ def test_an_example_is_what_the_docstring_shows():
         plain = replace(task, end_marker=False).sample(jax.random.key(3), lengths, max_length=11)
         np.testing.assert_array_equal(batch.loss_mask, batch.answer_mask)
         for i, n in enumerate(lengths.tolist()):
-            tokens, targets, scored, length = (np.asarray(getattr(batch, name)[i]) for name in Batch._fields if name != "loss_mask")
+            tokens, targets, scored = (np.asarray(x[i]) for x in (batch.tokens, batch.targets, batch.answer_mask))
+            length = batch.lengths[i].item()
             x = plain.tokens[i, 1 : n + 1].tolist()  # an end marker changes the format and not x
             y = ANSWERS[type(task)](x)
             whole = [SEP, *x, EOS, SEP, *y, EOS] if task.end_marker else [BOS, *x, SEP, *y, EOS]
@@ -169,7 +170,7 @@ def test_impossible_tasks_are_refused():
             lambda: TooShort().sample(jax.random.key(0), lengths, max_length=3),
             "TooShort.answer(x, length) must return 3 symbols for x of shape (3,), got shape (1,); return an array of",
         ),
-        (lambda: decoder(lengths, 1, lengths[:0], 0), "decoder needs arrays x and y with at least 1 entry, got shapes (1,) and (0,)"),
+        (lambda: decoder(lengths, 1, lengths[:0], 0), "decoder needs arrays x and y with at least 1 entry, got shapes (1,)"),
     ]
     for make, message in cases:
         with pytest.raises(ValueError, match=re.escape(message)):

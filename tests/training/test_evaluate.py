@@ -91,7 +91,7 @@ def test_only_what_a_task_declares_determines_its_test_strings():
 
         @property
         def string_options(self):
-            return {**super(Copy_, self).string_options, **({"seed": self.seed} if self.seed else {})}
+            return {**super().string_options, **({"seed": self.seed} if self.seed else {})}
 
     Copy_.__name__ = "Copy"  # as a later version of the class, which has gained two options
     assert strings(Copy_()) == strings(Copy_(format=3)) == copy_strings
@@ -232,11 +232,11 @@ def test_metrics_must_be_distinct_columns_and_measure_two_scalars(toy_cell):
         EvaluateConfig(metrics=(Status(),))
     with pytest.raises(ValueError, match="EvaluateConfig metrics must be a tuple, of which each is an object of class Metric"):
         EvaluateConfig(metrics=(3,))
-    with pytest.raises(ValueError, match="metrics of task copy and evaluate.metrics .* 'exact_match' of ExactMatch is the name"):
+    with pytest.raises(ValueError, match=r"metrics of task copy and .* 'exact_match' of ExactMatch is the name"):
         replace(toy_cell, evaluate=EvaluateConfig(metrics=(ExactMatch(),)))
     cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2,), examples=5, metrics=(ByExample(),)))
     params = jax.vmap(lambda seed: init_state(seed, cell).params)(jnp.arange(2, dtype=jnp.uint32))
-    with pytest.raises(ValueError, match=r"ByExample.measure must return a tuple of two scalars, .* got \(\(5,\), \(\)\); add up"):
+    with pytest.raises(ValueError, match=r"ByExample.measure must return .* got \(\(5,\), \(\)\); add up"):
         next(iter(evaluate(cell, params, np.array([-1, -1]))))
 
 
