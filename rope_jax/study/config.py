@@ -45,8 +45,8 @@ def _require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
         taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
         if taken:
             raise ValueError(
-                f"the metrics of {where} must have names that no other column of the rows has, but {metric.name!r} of "
-                f"{type(metric).__name__} is the name of {taken}; leave the metric out, or rename it"
+                f"{where} must have names that no other column of the rows has, but the name {metric.name!r} of "
+                f"{type(metric).__name__} is that of {taken}; leave the metric out, or rename it"
             )
         names.add(metric.name)
 
@@ -252,7 +252,9 @@ class Cell(Checked):
         super().__post_init__()
         longest = max(self.train.max_length, *self.evaluate.lengths)
         self.task.check(longest)
-        _require_columns(f"task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics))
+        _require_columns(
+            f"the metrics of task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics)
+        )
         self.method.encoder.check_layers(self.model.num_layers)
         for variant in self.method.all_variants:
             self._check(variant.encoder, variant.policy, self.task.input_length(longest))

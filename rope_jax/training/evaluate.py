@@ -108,30 +108,40 @@ class Program:
 
 
 @partial(jax.jit, static_argnames=("program",))
-def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
-    """Sums and counts of every replica, [S], on the test examples of one length; `own` has a leading replica axis."""
-    task, model = program.task, program.model
-    _, apply = functional(model, task.vocabulary, program.encoder)
+def count_replicas(models: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
+    """Measures all replicas on the test examples of one length.
 
-    def run(own: tuple[Params, Prepared], length: jax.Array) -> Measured:
-        params, prepared = own
+    Args:
+      models: the parameters, and what the variant's encoder prepares, with a leading replica axis.
+      length: int32 [], symbols of each test example.
+      program: everything else.
+
+    Returns:
+      For each metric its sum and its count over the test examples, both [S].
+    """
+    task, config = program.task, program.model
+    _, apply = functional(config, task.vocabulary, program.encoder)
+
+    def run(model: tuple[Params, Prepared], length: jax.Array) -> Measured:
+        params, prepared = model
         batch = fixed_batch(task, length, examples=program.examples, max_length=program.max_length)
         input_length = task.input_length(length)
         key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), input_length)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(program.examples))
-        rows = sizes.rows(task.input_length(program.max_length), hidden=model.hidden, num_heads=model.num_heads)
-        passes, real = sizes.cut((batch, keys), rows)
+        size = sizes.rows(task.input_length(program.max_length), hidden=config.hidden, num_heads=config.num_heads)
 
-        def one_pass(pass_: tuple[tuple[Batch, jax.Array], jax.Array]) -> Measured:
-            (part, keys), real = pass_
-            part = part._replace(loss_mask=part.loss_mask & real[:, None], answer_mask=part.answer_mask & real[:, None])
-            positions = replace(token_positions(task, program.policy, keys, part), length=input_length)
-            logits = apply(params, part.tokens, positions, prepared, scan_layers=True)
-            return {metric.name: _measure(metric, logits, part) for metric in (*task.metrics, *program.metrics)}
+        def measure_micro_batch(inputs: tuple[tuple[Batch, jax.Array], jax.Array]) -> Measured:
+            (batch, keys), real = inputs
+            real = real[:, None]
+            batch = batch._replace(loss_mask=batch.loss_mask & real, answer_mask=batch.answer_mask & real)
+            positions = replace(token_positions(task, program.policy, keys, batch), length=input_length)
+            logits = apply(params, batch.tokens, positions, prepared, scan_layers=True)
+            return {metric.name: _measure(metric, logits, batch) for metric in (*task.metrics, *program.metrics)}
 
-        return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
+        by_micro_batch = jax.lax.map(measure_micro_batch, sizes.cut((batch, keys), size))
+        return jax.tree.map(lambda x: jnp.sum(x, axis=0), by_micro_batch)
 
-    return over_replicas(run, program.replicas)(own, length)
+    return over_replicas(run, program.replicas)(models, length)
 
 
 def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -226,13 +226,13 @@ def test_metrics_must_be_distinct_columns_and_measure_two_scalars(toy_cell):
         def measure(self, logits, batch):
             return jnp.any(batch.answer_mask, axis=-1), jnp.int32(1)
 
-    with pytest.raises(ValueError, match="'mean_loss' of MeanLoss is the name of another metric; leave the metric out, or"):
+    with pytest.raises(ValueError, match="'mean_loss' of MeanLoss is that of another metric; leave the metric out, or"):
         EvaluateConfig(metrics=(MeanLoss(), MeanLoss()))
-    with pytest.raises(ValueError, match="'status' of Status is the name of another value; leave"):
+    with pytest.raises(ValueError, match="'status' of Status is that of another value; leave"):
         EvaluateConfig(metrics=(Status(),))
     with pytest.raises(ValueError, match="EvaluateConfig metrics must be a tuple, of which each is an object of class Metric"):
         EvaluateConfig(metrics=(3,))
-    with pytest.raises(ValueError, match=r"metrics of task copy and .* 'exact_match' of ExactMatch is the name"):
+    with pytest.raises(ValueError, match=r"metrics of task copy and .* 'exact_match' of ExactMatch is that"):
         replace(toy_cell, evaluate=EvaluateConfig(metrics=(ExactMatch(),)))
     cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2,), examples=5, metrics=(ByExample(),)))
     params = jax.vmap(lambda seed: init_state(seed, cell).params)(jnp.arange(2, dtype=jnp.uint32))
