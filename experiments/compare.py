@@ -92,7 +92,7 @@ class Arguments:
             seeds=self.seeds,
             model=self.model,
             train=self.train,
-            evaluate=self.evaluate,
+            evaluate=replace(self.evaluate, metrics=experiment.evaluate.metrics),
         )
 
 
@@ -116,7 +116,7 @@ def parse(arguments: list[str]) -> tuple[Arguments, Experiment]:
         seeds=loaded.seeds,
         model=loaded.model,
         train=loaded.train,
-        evaluate=loaded.evaluate,
+        evaluate=replace(loaded.evaluate, metrics=()),  # metrics are objects, which no flag can write
     )
     given = tyro.cli(Arguments, args=arguments, default=default, prog=f"python -m experiments.compare {arguments[0]}")
     return given, given.applied(loaded)

@@ -83,6 +83,7 @@ def test_encoders_import_jax_and_numpy_alone_and_relatively():
 def test_every_encoder_and_task_is_in_its_list():
     import rope_jax as rj
     from rope_jax import optimizers, policies, tasks
+    from rope_jax.tasks import metrics
 
     def below(kind):
         return {c for sub in kind.__subclasses__() for c in ({sub} | below(sub)) if c.__module__.startswith("rope_jax.")}
@@ -94,6 +95,7 @@ def test_every_encoder_and_task_is_in_its_list():
         (rj.Encoder, rj),
         (rj.FrequencyMap, rj),
         (tasks.Task, tasks),
+        (metrics.Metric, metrics),
         (policies.Policy, policies),
         (optimizers.Optimizer, optimizers),
         (optimizers.Schedule, optimizers),

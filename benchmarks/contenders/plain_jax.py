@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from rope_jax.study.config import Cell
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 
 
 def logits(params: Any, tokens: jax.Array, key: jax.Array, *, num_heads: int, rate: float) -> jax.Array:

@@ -13,7 +13,7 @@ from torch.nn import functional
 from benchmarks import harness
 from rope_jax.optimizers import AdamW
 from rope_jax.study.config import Cell
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 
 
 class Block(nn.Module):

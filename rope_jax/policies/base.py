@@ -12,7 +12,8 @@ import jax
 
 from rope_jax.encoders._internal.typed_dataclass import Checked
 from rope_jax.encoders.positions import Positions
-from rope_jax.tasks.base import Batch, Task
+from rope_jax.tasks.base import Task
+from rope_jax.tasks.batch import Batch
 
 __all__ = ["PRIVILEGED", "Policy"]
 

@@ -17,7 +17,15 @@ from rope_jax.optimizers import AdamW, Optimizer, Schedule, WarmupCosine
 from rope_jax.policies import PRIVILEGED, Contiguous, Policy
 from rope_jax.study.serialization import content_hash, described, short_name
 from rope_jax.tasks.base import Task
+from rope_jax.tasks.metrics import Metric
 
+ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric; see `rows`
+    (
+        *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "variant"),
+        *("variant_encoder", "variant_policy", "privileged", "cell", "seed", "train_steps", "train_length", "length"),
+        *("status", "diverged_at", "count"),
+    )
+)
 AS_TRAINED = "as-trained"  # the variant that changes nothing
 
 
@@ -31,6 +39,19 @@ def _require_distinct(name: str, values: Any) -> None:
     for value in values:
         _require(value not in seen, name, value, "must not name anything twice")
         seen.append(value)
+
+
+def _require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
+    """Raises ValueError unless each metric has a column of the rows to itself."""
+    names: set[str] = set()
+    for metric in metrics:
+        taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
+        if taken:
+            raise ValueError(
+                f"{where} must have names that no other column of the rows has, but the name {metric.name!r} of "
+                f"{type(metric).__name__} is that of {taken}; leave the metric out, or rename it"
+            )
+        names.add(metric.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +141,12 @@ class EvaluateConfig(Checked):
     Attributes:
       lengths: symbols of x, each a point of the curve.
       examples: test examples a length: one number for all lengths, or one for each.
+      metrics: measured besides the metrics of the task; each is one more column of the rows.
     """
 
     lengths: tuple[int, ...] = (6, 12, 13, 14, 15, 18, 24, 48)
     examples: int | tuple[int, ...] = 512
+    metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,6 +161,7 @@ class EvaluateConfig(Checked):
             )
         for examples in self.examples_by_length.values():
             _require(examples >= 1, "evaluate.examples", examples, "must be at least 1")
+        _require_columns("evaluate.metrics", self.metrics)
 
     @property
     def examples_by_length(self) -> dict[int, int]:
@@ -243,6 +267,9 @@ class Cell(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _require_columns(
+            f"the metrics of task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics)
+        )
         check_compatible(self)
 
     @property

@@ -21,13 +21,17 @@ from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
 from rope_jax.study.config import Cell, ModelConfig, ResolvedVariant
 from rope_jax.study.rows import columns
-from rope_jax.study.serialization import json_hash, to_json
-from rope_jax.tasks.base import Batch, Task
+from rope_jax.study.serialization import json_hash
+from rope_jax.tasks.base import Task
+from rope_jax.tasks.batch import Batch
+from rope_jax.tasks.metrics import Metric
 from rope_jax.training import microbatch
 from rope_jax.training.devices import over_replicas, replica_sharding
-from rope_jax.training.metrics import Counts, count
+from rope_jax.training.token_positions import token_positions
 
 _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
+
+Measured = dict[str, tuple[jax.Array, jax.Array]]  # the sum and the count of each metric, by its name
 
 
 def _work(cell: Cell, examples: int, length: int) -> float:
@@ -51,9 +55,12 @@ def _padded_lengths(cell: Cell) -> dict[int, int]:
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
 def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_length: int) -> Batch:
-    """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
-    drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
-    key = jax.random.fold_in(jax.random.key(int(json_hash(drawn)[:8], 16) >> 1), length)
+    """The test examples of one length.
+
+    Their random key is a function of the task's class name, its `string_options` and the length, and of nothing else.
+    """
+    digest = json_hash({"type": type(task).__name__, **task.string_options})
+    key = jax.random.fold_in(jax.random.key(int(digest[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
 
 
@@ -67,6 +74,7 @@ class Program:
       policy: gives the positions.
       replicas: how many.
       implementation: how the model is computed.
+      metrics: what is measured besides the task's metrics.
     """
 
     task: Task
@@ -77,33 +85,56 @@ class Program:
     policy: Policy
     replicas: int
     implementation: Implementation = Implementation(scan_layers=True)
+    metrics: tuple[Metric, ...] = ()
 
 
 @partial(jax.jit, static_argnames=("program",))
-def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Counts:
-    """Counts of every replica, int32 [S], on the test examples of one length; `own` has a leading replica axis."""
-    task, model = program.task, program.model
-    _, apply = functional(model, task.vocabulary, program.encoder, implementation=program.implementation)
+def count_replicas(models: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
+    """Measures all replicas on the test examples of one length.
 
-    def run(own: tuple[Params, Prepared], length: jax.Array) -> Counts:
-        params, prepared = own
+    Args:
+      models: the parameters, and what the variant's encoder prepares, with a leading replica axis.
+      length: int32 [], symbols of each test example.
+      program: everything else.
+
+    Returns:
+      For each metric its sum and its count over the test examples, both [S].
+    """
+    task, config = program.task, program.model
+    _, apply = functional(config, task.vocabulary, program.encoder, implementation=program.implementation)
+
+    def run(model: tuple[Params, Prepared], length: jax.Array) -> Measured:
+        params, prepared = model
         batch = fixed_batch(task, length, examples=program.examples, max_length=program.max_length)
         input_length = task.input_length(length)
         key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), input_length)
         keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(program.examples))
         padded = task.input_length(program.max_length)
-        size = microbatch.micro_batch_size(padded, hidden=model.hidden, num_heads=model.num_heads)
-        passes, real = microbatch.split_batch((batch, keys), size)
+        size = microbatch.micro_batch_size(padded, hidden=config.hidden, num_heads=config.num_heads)
 
-        def one_pass(pass_: tuple[tuple[Batch, jax.Array], jax.Array]) -> Counts:
-            (part, keys), real = pass_
-            part = part._replace(loss_mask=part.loss_mask & real[:, None])
-            positions = replace(program.policy.positions(keys, part), length=input_length)
-            return count(apply(params, part.tokens, positions, prepared), part)
+        def measure_micro_batch(inputs: tuple[tuple[Batch, jax.Array], jax.Array]) -> Measured:
+            (batch, keys), real = inputs
+            real = real[:, None]
+            batch = batch._replace(loss_mask=batch.loss_mask & real, answer_mask=batch.answer_mask & real)
+            positions = replace(token_positions(task, program.policy, keys, batch), length=input_length)
+            logits = apply(params, batch.tokens, positions, prepared)
+            return {metric.name: _measure(metric, logits, batch) for metric in (*task.metrics, *program.metrics)}
 
-        return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
+        by_micro_batch = jax.lax.map(measure_micro_batch, microbatch.split_batch((batch, keys), size))
+        return jax.tree.map(lambda x: jnp.sum(x, axis=0), by_micro_batch)
 
-    return over_replicas(run, program.replicas)(own, length)
+    return over_replicas(run, program.replicas)(models, length)
+
+
+def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """What a metric measures, if that is a sum and a count."""
+    measured = metric.measure(logits, batch)
+    if not isinstance(measured, tuple) or [jnp.shape(value) for value in measured] != [(), ()]:
+        raise ValueError(
+            f"{type(metric).__name__}.measure must return a tuple of two scalars, a sum and a count over the examples, "
+            f"got {jax.tree.map(jnp.shape, measured)}; add up over the batch"
+        )
+    return measured
 
 
 def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[list[dict[str, Any]]]:
@@ -129,12 +160,14 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 encoder=cell.method.encoder,
                 policy=variant.policy,
                 replicas=replicas,
+                metrics=cell.evaluate.metrics,
             )
-            counts = count_replicas((params, _prepare(cell, variant.encoder, params, length)), np.int32(length), program=program)
-            by_seed = [Counts(*found) for found in np.stack(jax.device_get(counts), axis=1).tolist()]
+            prepared = _prepare(cell, variant.encoder, params, length)
+            measured = jax.device_get(count_replicas((params, prepared), np.int32(length), program=program))
+            by_seed = [jax.tree.map(lambda x, i=i: x[i].item(), measured) for i in range(replicas)]
             yield [
-                _row(cell, variant, seed, length, found, int(diverged))
-                for seed, found, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
+                _row(cell, variant, seed, length, examples, values, int(diverged))
+                for seed, values, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
             ]
 
 
@@ -161,8 +194,17 @@ def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared
     return jax.vmap(lambda params: layers.prepare(params, None, dims))(learned)
 
 
-def _row(cell: Cell, variant: ResolvedVariant, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
+def _row(
+    cell: Cell,
+    variant: ResolvedVariant,
+    seed: int,
+    length: int,
+    examples: int,
+    measured: dict[str, tuple[float, int]],
+    diverged_at: int,
+) -> dict[str, Any]:
     ok = diverged_at < 0
+    names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
     return {
         **columns(cell, variant),
         "seed": seed,
@@ -170,9 +212,11 @@ def _row(cell: Cell, variant: ResolvedVariant, seed: int, length: int, counts: C
         "train_length": cell.train.max_length,
         "length": length,
         **({"status": "ok"} if ok else {"status": "diverged", "diverged_at": diverged_at}),
-        "count": counts.examples,
-        "exact_match": counts.exact / counts.examples if ok else None,
-        "token_accuracy": counts.right / counts.tokens if ok else None,
-        "content_error": counts.content_wrong / counts.examples if ok else None,
-        "end_error": counts.end_wrong / counts.examples if ok else None,
+        "count": examples,
+        **{name: _fraction(*measured[name]) if ok else None for name in names},
     }
+
+
+def _fraction(total: float, count: float) -> float | None:
+    """total / count; None where nothing was counted."""
+    return total / count if count else None

@@ -19,10 +19,11 @@ from rope_jax.encoders.positions import Positions
 from rope_jax.model.dropout import Dropout
 from rope_jax.model.transformer import Apply, functional
 from rope_jax.study.config import Cell, TrainConfig
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 from rope_jax.training.devices import over_replicas, replica_sharding, whole_sharding
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_sorted, sum_over_micro_batches
 from rope_jax.training.numbers import Numbers, join_numbers, split_numbers
+from rope_jax.training.token_positions import token_positions
 
 _LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, the same for all replicas
 _INIT, _DATA, _POSITIONS, _DROPOUT = 0, 1, 2, 3  # what a seed's key is folded with, by purpose
@@ -65,7 +66,7 @@ def loss(
     dropout: Dropout | None = None,
     total: jax.Array | None = None,
 ) -> jax.Array:
-    """Mean cross-entropy of the targets in y and EOS, in nats; float32 [].
+    """Mean cross-entropy of the targets under the loss mask, in nats; float32 [].
 
     The sum is divided by `total`: the number of targets in the whole batch, where this is a micro-batch of it. None counts those
     of `batch`.
@@ -114,9 +115,8 @@ def loss_and_gradient(
     batch = batch._replace(loss_mask=batch.loss_mask & real[..., None])
 
     def padded_to(length: int, params: Params, batch: Batch, keys: jax.Array, drops: jax.Array) -> tuple[jax.Array, Params]:
-        tokens, targets, mask = (x[:, : cell.task.input_length(length)] for x in batch[:3])
-        batch = Batch(tokens, targets, mask, batch.lengths)
-        positions = cell.method.policy.positions(keys, batch)
+        batch = batch.cut_to(cell.task.input_length(length))
+        positions = token_positions(cell.task, cell.method.policy, keys, batch)
         dropout = Dropout(keys=drops, rate=cell.train.dropout) if cell.train.dropout else None
         return jax.value_and_grad(loss)(params, batch, positions, apply=apply, dropout=dropout, total=total)
 

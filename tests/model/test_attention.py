@@ -262,7 +262,8 @@ def test_memory_grows_with_the_length(encoder, backward):
             return jax.ShapeDtypeStruct(shape, dtype)
 
         tokens = array(jnp.int32, 1, length)
-        batch = Batch(tokens, tokens, array(jnp.bool_, 1, length), array(jnp.int32, 1))
+        mask = array(jnp.bool_, 1, length)
+        batch = Batch(tokens, tokens, mask, mask, array(jnp.int32, 1))
         function = jax.grad(loss) if backward else loss
         at = Positions(query=jnp.arange(length), length=jnp.array([length]))
         compiled = jax.jit(lambda params, batch: function(params, batch, at, apply=apply)).lower(params, batch).compile()

@@ -14,6 +14,7 @@ from rope_jax.policies import Contiguous, Grid, PoSE
 from rope_jax.study.config import Cell, EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import content_hash, differences, identity, json_hash, options, to_json
 from rope_jax.tasks import Copy, Reverse
+from rope_jax.tasks.metrics import ExactMatch
 
 
 def rope(**options):
@@ -59,6 +60,7 @@ OTHER = {
     "long_factor": (9.0,),
     "centre": 1.0,
     "of": None,
+    "metrics": (ExactMatch(),),
 }
 
 CHOICES = (AdamW(), SGD(), WarmupCosine(), Constant())

@@ -16,7 +16,7 @@ from rope_jax.optimizers import AdamW, WarmupCosine
 from rope_jax.policies import Randomized
 from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
 from rope_jax.study.serialization import described
-from rope_jax.tasks import Batch, Copy
+from rope_jax.tasks import Copy
 from rope_jax.training import checkpoint
 from rope_jax.training.devices import over_replicas, replica_mesh, whole_sharding
 from rope_jax.training.evaluate import evaluate
@@ -152,7 +152,7 @@ def test_micro_batches_and_buckets_do_not_change_the_loss_and_its_gradient(metho
         total = 0.0
         for i, n in enumerate(lengths.tolist()):
             one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
-            one = Batch(*(x[:, : 2 * n + 2] for x in one[:3]), one.lengths)
+            one = one.cut_to(2 * n + 2)
             logits = apply(params, one.tokens, method.policy.positions(keys[i : i + 1], one))
             picked = jnp.take_along_axis(jax.nn.log_softmax(logits), one.targets[..., None], axis=-1)[..., 0]
             total -= jnp.sum(picked * one.loss_mask)
