@@ -256,7 +256,11 @@ IMPOSSIBLE_VALUES = (
     (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
     (lambda: TrainConfig(learning_rate=float("nan")), "train.learning_rate must be positive and finite, got nan"),
     (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
-    (lambda: TrainConfig(weight_decay=-1.0), "train.weight_decay must be finite and not negative, got -1.0"),
+    (lambda: AdamW(weight_decay=-1.0), "AdamW weight_decay must be finite and not negative, got -1.0"),
+    (lambda: AdamW(b2=1.0), "AdamW b2 must be at least 0 and below 1, got 1.0"),
+    (lambda: SGD(momentum=float("nan")), "SGD momentum must be at least 0 and below 1, got nan"),
+    (lambda: WarmupCosine(warmup_steps=-1), "WarmupCosine warmup_steps must be finite and not negative, got -1"),
+    (lambda: TrainConfig(optimizer="adam"), "TrainConfig optimizer must be an object of class Optimizer, got 'adam'"),
     (lambda: EvaluateConfig(lengths=()), "evaluate.lengths must name at least one length"),
     (lambda: EvaluateConfig(lengths=(3, 0)), "evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
     (lambda: EvaluateConfig(lengths=(3, -2)), "evaluate.lengths must hold lengths of at least 1 symbol, got -2"),
@@ -285,7 +289,6 @@ IMPOSSIBLE_VALUES = (
         lambda: Method(
             encoder=rj.RoPE(learn_base=True), variants=(Variant(name="v", encoder=rj.RoPE(learn_base=True, base=2.0)),)
         ),
-<<<<<<< HEAD
         "variant 'v' changes base of the trained RoPE; options that may change after training: scaling",
     ),
     (
@@ -300,60 +303,6 @@ IMPOSSIBLE_VALUES = (
         lambda: rope(variants=(Variant(name="v", policy=Contiguous(offset=1)), Variant(name="v", encoder=rj.RoPE(base=2.0)))),
         "Method variants must not name anything twice, got 'v'",
     ),
-=======
-        (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
-        (lambda: TrainConfig(steps=1.5), "TrainConfig steps must be an int, got 1.5"),
-        (lambda: TrainConfig(steps=True), "TrainConfig steps must be an int, got True"),
-        (lambda: TrainConfig(batch_size=-1), "train.batch_size must be at least 1, got -1"),
-        (lambda: TrainConfig(min_length=0), "train.min_length must be at least 1, got 0"),
-        (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
-        (lambda: TrainConfig(learning_rate=float("nan")), "train.learning_rate must be positive and finite, got nan"),
-        (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
-        (lambda: AdamW(weight_decay=-1.0), "AdamW weight_decay must be finite and not negative, got -1.0"),
-        (lambda: AdamW(b2=1.0), "AdamW b2 must be at least 0 and below 1, got 1.0"),
-        (lambda: SGD(momentum=float("nan")), "SGD momentum must be at least 0 and below 1, got nan"),
-        (lambda: WarmupCosine(warmup_steps=-1), "WarmupCosine warmup_steps must be finite and not negative, got -1"),
-        (lambda: TrainConfig(optimizer="adam"), "TrainConfig optimizer must be an object of class Optimizer, got 'adam'"),
-        (lambda: EvaluateConfig(lengths=()), "evaluate.lengths must name at least one length"),
-        (lambda: EvaluateConfig(lengths=(3, 0)), "evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
-        (lambda: EvaluateConfig(lengths=(3, -2)), "evaluate.lengths must hold lengths of at least 1 symbol, got -2"),
-        (lambda: EvaluateConfig(lengths=[3]), r"EvaluateConfig lengths must be a tuple, of which each is an int, got \[3\]"),
-        (lambda: EvaluateConfig(lengths=(3, 3)), "evaluate.lengths must not name anything twice, got 3"),
-        (lambda: EvaluateConfig(examples=0), "evaluate.examples must be at least 1, got 0"),
-        (lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 0)), "evaluate.examples must be at least 1, got 0"),
-        (
-            lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 4, 4)),
-            "evaluate.examples has 3 numbers for 2 lengths; give one for each, or one number for all",
-        ),
-        (lambda: Method(encoder="RoPE"), "Method encoder must be an object of class Encoder, got 'RoPE'"),
-        (
-            lambda: rope(variants=(Variant(name="v", encoder=rj.RoPE(layout="interleaved", base=3.0)),)),
-            "variant 'v' changes layout of the trained RoPE; options that may change after training: base, scaling",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="v", encoder=rj.NoPE()),)),
-            "variant 'v' changes the class of the trained RoPE",
-        ),
-        (
-            lambda: Method(
-                encoder=rj.RoPE(learn_base=True), variants=(Variant(name="v", encoder=rj.RoPE(learn_base=True, base=2.0)),)
-            ),
-            "variant 'v' changes base of the trained RoPE; options that may change after training: scaling",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="as-trained", encoder=rj.RoPE()),)),
-            "variant must have a name other than that of the trained model, got 'as-trained'",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="v", policy=Contiguous()),)),
-            "variant 'v' changes nothing of the trained method; give it encoder= or policy=",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="v", policy=Contiguous(offset=1)), Variant(name="v", encoder=rj.RoPE(base=2.0)))),
-            "Method variants must not name anything twice, got 'v'",
-        ),
-    ],
->>>>>>> bench-on-training
 )
 
 
