@@ -105,7 +105,7 @@ class StepBenchmark(ModelBenchmark):
         ]
         text = harness.markdown(header, lines)
         rounds = harness.ROUNDS.format(rounds=self.rounds)
-        return "\n".join([text, "", f"A step of one replica, {self.batch_size} examples: {rounds}", *_shares(rows)])
+        return "\n".join([text, "", f"A step of one replica, {self.batch_size} examples: {rounds}", *shares(rows)])
 
 
 def contenders(cell: Cell) -> dict[str, Make]:
@@ -152,7 +152,7 @@ def _ours(cell: Cell, plan: MicrobatchPlan) -> Make:
     return lambda: training.trainer(cell, plan)
 
 
-def _shares(rows: list[Row]) -> list[str]:
+def shares(rows: list[Row]) -> list[str]:
     """For each other library, the largest share of its time that ours takes: several replicas at once, and one alone."""
     alone = {(row["length"], row["dropout"]): row["ratio"] for row in rows if row["contender"] == ONE_REPLICA}
     several, single = [], []
