@@ -1,4 +1,4 @@
-"""One cell from its config to its rows: trained, or taken up where a checkpoint left it, then evaluated."""
+"""One cell from its config to its rows: trained from the beginning or from its last checkpoint, then evaluated."""
 
 import time
 from collections.abc import Callable
@@ -10,17 +10,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from rope_jax.study.config import Cell
-from rope_jax.study.store import CellFolder
+from rope_jax.study.store import CellFolder, DamagedError
 from rope_jax.training import checkpoint
 from rope_jax.training.evaluate import evaluate
 from rope_jax.training.train import TrainState, fit
 
 
 def display() -> Progress:
-    """A bar with loss, speed and time left on stderr; silent where that is not a terminal."""
+    """A progress bar on stderr with loss, speed and time left; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # names may hold brackets
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TextColumn("{task.fields[status]}"),
@@ -33,14 +33,14 @@ def display() -> Progress:
 def run_cell(
     cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> None:
-    """Runs what is left to do of a cell; its folder says how far it came. `check` is called often, and may raise."""
+    """Runs what is left to do of a cell, as its folder records. `check` is called often, and may raise an exception to stop."""
     state = _train(cell, folder, progress, title, checkpoint_seconds, check)
     variants, lengths = len(cell.method.all_variants), len(cell.evaluate.lengths)
     bar = progress.add_task(f"{title} evaluating", total=variants * lengths, status="")
     rows: list[dict[str, Any]] = []
-    for found in evaluate(cell, state.params, np.asarray(state.diverged_at)):
+    for of_length in evaluate(cell, state.params, np.asarray(state.diverged_at)):
         check()
-        rows += found
+        rows += of_length
         progress.update(bar, advance=1)
     progress.remove_task(bar)
     names = [variant.name for variant in cell.method.all_variants]
@@ -54,24 +54,28 @@ def _train(
     cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> TrainState:
     """Trains from the last checkpoint, or from the beginning."""
-    state = checkpoint.load(folder.checkpoints, cell)
+    try:
+        state = checkpoint.load(folder.checkpoints, cell)
+    except checkpoint.DamagedCheckpointError as error:
+        raise DamagedError(str(error)) from error
     start = 0 if state is None else int(state.step[0])
     folder.start(cell, start)
     bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")
-    last = saved = time.monotonic()
+    chunk_began: float | None = None  # the first chunk is not timed: compiling is part of it
+    saved = time.monotonic()
     for now in fit(cell, state):
         check()
         state = now.state
-        elapsed, last = time.monotonic() - last, time.monotonic()
-        speed = (now.step - start) / elapsed
+        speed = round((now.step - start) / (time.monotonic() - chunk_began), 2) if chunk_began else None
         losses = [float(loss) if np.isfinite(loss) else None for loss in now.losses]
-        folder.log({"step": now.step, "loss": losses, "steps_per_second": round(speed, 2)})
-        status = f"loss {np.mean(now.losses):.4f}  {speed:.1f} steps/s"
+        folder.log({"step": now.step, "loss": losses, "steps_per_second": speed})
+        status = f"loss {np.mean(now.losses):.4f}" + (f"  {speed:.1f} steps/s" if speed is not None else "")
         progress.update(bar, completed=now.step, status=status)
         start = now.step
-        if now.step == cell.train.steps or last - saved >= checkpoint_seconds:
+        if now.step == cell.train.steps or time.monotonic() - saved >= checkpoint_seconds:
             checkpoint.save(folder.checkpoints, state)
             saved = time.monotonic()
+        chunk_began = time.monotonic()
     progress.remove_task(bar)
     if state is None:
         raise RuntimeError("a cell has at least one step")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rope_jax as rj
-from rope_jax import policies, tasks
+from rope_jax import optimizers, policies, tasks
 from rope_jax.study import config
 
 
@@ -74,11 +74,16 @@ def _suggestion(error: BaseException) -> str:
         named = [name for name in dir(error.obj) if not isinstance(getattr(error.obj, name, None), types.ModuleType)]
         return perhaps(error.name, named)
     text = str(error)
-    known = [name for place in (config, policies, tasks, rj) for name, found in vars(place).items() if isinstance(found, type)]
+    known = [
+        name
+        for place in (config, optimizers, policies, tasks, rj)
+        for name, found in vars(place).items()
+        if isinstance(found, type)
+    ]
     if missing := re.search(r"cannot import name '(\w+)'|name '(\w+)' is not defined", text):
         return perhaps(missing[1] or missing[2], known)
     if unknown := re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
-        for module in (rj, tasks, policies, config):
+        for module in (rj, tasks, policies, optimizers, config):
             if hasattr(module, unknown[1]):
                 return perhaps(unknown[2], inspect.signature(getattr(module, unknown[1])).parameters)
     return ""

@@ -10,6 +10,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 
 from rope_jax import NTK, DynamicNTK, Learned, RoPE
+from rope_jax.optimizers import WarmupCosine
 from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 from rope_jax.training import devices
@@ -42,7 +43,7 @@ def toy_experiment() -> Experiment:
             ),
         ),
         model=ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=2),
-        train=TrainConfig(steps=8, batch_size=4, max_length=3, warmup_steps=2),
+        train=TrainConfig(steps=8, batch_size=4, max_length=3, schedule=WarmupCosine(warmup_steps=2)),
         evaluate=EvaluateConfig(lengths=(2, 3, 5), examples=16),
         seeds=(0, 1),
     )

@@ -11,8 +11,10 @@ FLOORS = {  # a module imports from its own room, or from rooms on lower floors
     "encoders": 0,
     "interop": 1,
     "tasks": 1,
+    "optimizers": 1,
     "policies": 2,
     "study.config": 3,  # plain data, read by model and training
+    "study.rows": 3,
     "study.serialization": 3,
     "model": 4,
     "training": 5,
@@ -80,15 +82,24 @@ def test_encoders_import_jax_and_numpy_alone_and_relatively():
 
 def test_every_encoder_and_task_is_in_its_list():
     import rope_jax as rj
-    from rope_jax import policies, tasks
+    from rope_jax import optimizers, policies, tasks
+    from rope_jax.tasks import metrics
 
     def below(kind):
         return {c for sub in kind.__subclasses__() for c in ({sub} | below(sub)) if c.__module__.startswith("rope_jax.")}
 
     for name, _ in modules():  # every file is read, so that what the lists leave out is found as well
-        if name.split(".")[0] in ("encoders", "tasks", "policies"):
+        if name.split(".")[0] in ("encoders", "tasks", "policies", "optimizers"):
             importlib.import_module(f"rope_jax.{name}")
-    for base, place in ((rj.Encoder, rj), (rj.FrequencyMap, rj), (tasks.Task, tasks), (policies.Policy, policies)):
+    for base, place in (
+        (rj.Encoder, rj),
+        (rj.FrequencyMap, rj),
+        (tasks.Task, tasks),
+        (metrics.Metric, metrics),
+        (policies.Policy, policies),
+        (optimizers.Optimizer, optimizers),
+        (optimizers.Schedule, optimizers),
+    ):
         kinds = {kind for kind in below(base) if not kind.__name__.startswith(("_", "Drawn"))}
         assert len(kinds) >= 2
         for kind in kinds:

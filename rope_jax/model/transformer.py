@@ -15,8 +15,9 @@ from flax import nnx
 from rope_jax.encoders.base import Encoder, Params, Prepared, Tables
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.encoders.positions import Positions
-from rope_jax.model.attention import attend
+from rope_jax.model.attention import attend, attend_reference
 from rope_jax.model.dropout import Dropout
+from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import ModelConfig
 
 Init = Callable[[jax.Array], Params]
@@ -27,36 +28,44 @@ Drop = Callable[[jax.Array], jax.Array]
 class Linear(nnx.Linear):
     """A linear map without a bias, in the compute dtype."""
 
-    def __init__(self, inputs: int, outputs: int, config: ModelConfig, *, rngs: nnx.Rngs, **options: Any):
+    def __init__(
+        self, inputs: int, outputs: int, config: ModelConfig, implementation: Implementation, *, rngs: nnx.Rngs, **options: Any
+    ):
         super().__init__(inputs, outputs, use_bias=False, dtype=jnp.dtype(config.compute_dtype), rngs=rngs, **options)
+        self.tokens_as_rows = implementation.tokens_as_rows
 
     def __call__(self, x: jax.Array) -> jax.Array:  # type: ignore[override]
-        # all tokens are the rows of one matrix: with more axes, XLA on a CPU transposes x in memory for the kernel's gradient
+        if not self.tokens_as_rows:
+            return super().__call__(x)
         return super().__call__(x.reshape(-1, x.shape[-1])).reshape(*x.shape[:-1], -1)
 
 
 class Attention(nnx.Module):
     """Multi-head causal self-attention without biases in its projections."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        self.num_heads = config.num_heads
-        self.project = Linear(config.width, 3 * config.width, config, rngs=rngs)
-        self.out = Linear(config.width, config.width, config, rngs=rngs)
+    def __init__(self, config: ModelConfig, implementation: Implementation, *, rngs: nnx.Rngs):
+        self.num_heads, self.implementation = config.num_heads, implementation
+        self.project = Linear(config.width, 3 * config.width, config, implementation, rngs=rngs)
+        self.out = Linear(config.width, config.width, config, implementation, rngs=rngs)
 
     def __call__(self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables) -> jax.Array:
         heads = self.project(x).reshape(*x.shape[:-1], 3, self.num_heads, -1)
         q, k, v = (heads[..., i, :, :] for i in range(3))
         q, k = encoder.rotate(tables, q, k)
-        out = attend(q, k, v, positions, bias=lambda q, k, here: encoder.bias(tables, q, k, here))
+        bias = partial(encoder.bias, tables)
+        if self.implementation.attention == "reference":
+            out = attend_reference(q, k, v, positions, bias=bias)
+        else:
+            out = attend(q, k, v, positions, bias=bias, fused=self.implementation.fused_attention)
         return self.out(out.reshape(x.shape))
 
 
 class Mlp(nnx.Module):
     """Two linear maps around a GELU."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
-        self.up = Linear(config.width, config.hidden, config, rngs=rngs)
-        self.down = Linear(config.hidden, config.width, config, rngs=rngs)
+    def __init__(self, config: ModelConfig, implementation: Implementation, *, rngs: nnx.Rngs):
+        self.up = Linear(config.width, config.hidden, config, implementation, rngs=rngs)
+        self.down = Linear(config.hidden, config.width, config, implementation, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return self.down(jax.nn.gelu(self.up(x)))
@@ -65,11 +74,11 @@ class Mlp(nnx.Module):
 class Block(nnx.Module):
     """x + attention(norm(x)), then x + mlp(norm(x)); the residual stream stays float32 (Xiong et al. 2020, arXiv:2002.04745)."""
 
-    def __init__(self, config: ModelConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: ModelConfig, implementation: Implementation, *, rngs: nnx.Rngs):
         self.attention_norm = nnx.RMSNorm(config.width, rngs=rngs)
-        self.attention = Attention(config, rngs=rngs)
+        self.attention = Attention(config, implementation, rngs=rngs)
         self.mlp_norm = nnx.RMSNorm(config.width, rngs=rngs)
-        self.mlp = Mlp(config, rngs=rngs)
+        self.mlp = Mlp(config, implementation, rngs=rngs)
 
     def __call__(
         self, x: jax.Array, positions: Positions, encoder: Encoder, tables: Tables, drop: tuple[Drop, Drop]
@@ -85,20 +94,24 @@ class Transformer(nnx.Module):
       config: sizes and compute dtype.
       vocabulary: how many different tokens there are.
       encoder: the position encoder of all layers, or a pattern of encoders over the layers; its parameters live in the model.
+      implementation: how it is computed.
       rngs: the stream `params` draws the weights.
     """
 
-    def __init__(self, config: ModelConfig, vocabulary: int, encoder: Encoder | Layers, *, rngs: nnx.Rngs):
-        self.config, self.layers = config, as_layers(encoder)
+    def __init__(
+        self, config: ModelConfig, vocabulary: int, encoder: Encoder | Layers, implementation: Implementation, *, rngs: nnx.Rngs
+    ):
+        self.config, self.layers, self.implementation = config, as_layers(encoder), implementation
         self.layers.check_num_layers(config.num_layers)
         # rows of norm 1, times sqrt(width): features of size 1, so that an added encoding of size 0.7 does not drown the token
         embed = nnx.initializers.normal(config.width**-0.5)
         self.embedding = nnx.Param(embed(rngs.params(), (vocabulary, config.width), jnp.float32))
         self.encoding = nnx.data(jax.tree.map(nnx.Param, self.layers.init(rngs.params(), config.dims)))
-        self.blocks = nnx.List([Block(config, rngs=rngs) for _ in range(config.num_layers)])
+        self.blocks = nnx.List([Block(config, implementation, rngs=rngs) for _ in range(config.num_layers)])
         self.norm = nnx.RMSNorm(config.width, rngs=rngs)
         # small, so that an untrained model gives every token about the same probability
-        self.head = Linear(config.width, vocabulary, config, kernel_init=nnx.initializers.normal(0.02), rngs=rngs)
+        small = nnx.initializers.normal(0.02)
+        self.head = Linear(config.width, vocabulary, config, implementation, kernel_init=small, rngs=rngs)
 
     def __call__(
         self,
@@ -107,7 +120,6 @@ class Transformer(nnx.Module):
         prepared: Prepared | None = None,
         *,
         dropout: Dropout | None = None,
-        scan_layers: bool = False,
     ) -> jax.Array:
         """Computes the logits.
 
@@ -116,8 +128,6 @@ class Transformer(nnx.Module):
           positions: of those tokens.
           prepared: from `Layers.prepare`; it replaces what the model itself would prepare. In evaluation it is that of a variant.
           dropout: in training, of the embeddings and of what each sublayer adds; None for none.
-          scan_layers: whether equal layers are one loop, without dropout. On a CPU that runs sooner where no gradient is taken,
-            and from a dozen layers on compiles sooner; with a gradient it is slower.
 
         Returns:
           float32 [..., T, vocabulary].
@@ -129,7 +139,7 @@ class Transformer(nnx.Module):
         x = jnp.take(self.embedding[...], tokens, axis=0) * math.sqrt(self.config.width)
 
         def drop(place: int) -> Drop:
-            return (lambda x: x) if dropout is None else partial(dropout, place=place)
+            return (lambda x: x) if dropout is None else partial(dropout, place=place, generator=self.implementation.dropout)
 
         def embed(layer: int, x: jax.Array) -> jax.Array:
             return self.layers.encoder(layer).embed(self.layers.tables_of_layer(tables, layer), x, positions)
@@ -139,7 +149,7 @@ class Transformer(nnx.Module):
 
         period = len(self.layers.encoders)
         unrolled = self.config.num_layers
-        if scan_layers and dropout is None:
+        if self.implementation.scan_layers and dropout is None:
             unrolled = 0 if period == 1 else period  # in the first period, each encoder adds to the input of its first layer
         x = drop(0)(embed(0, x))
         for layer, block in enumerate(self.blocks[:unrolled]):
@@ -182,16 +192,22 @@ def _scan(
 
 
 @cache
-def functional(config: ModelConfig, vocabulary: int, encoder: Encoder | Layers) -> tuple[Init, Apply]:
+def functional(
+    config: ModelConfig, vocabulary: int, encoder: Encoder | Layers, *, implementation: Implementation = Implementation()
+) -> tuple[Init, Apply]:
     """The model as two pure functions.
+
+    Args:
+      config, vocabulary, encoder: as in `Transformer`.
+      implementation: how it is computed; parameters and logits do not depend on it.
 
     Returns:
       init(key) -> params, a nested dict of arrays (`encoding_params` finds the encoder's in it); and
-      apply(params, tokens, positions, prepared=None, *, dropout=None, scan_layers=False) -> logits, as in `Transformer.__call__`.
+      apply(params, tokens, positions, prepared=None, *, dropout=None) -> logits, as in `Transformer.__call__`.
     """
 
     def build(key: Any) -> Transformer:
-        return Transformer(config, vocabulary, encoder, rngs=nnx.Rngs(params=key))
+        return Transformer(config, vocabulary, encoder, implementation, rngs=nnx.Rngs(params=key))
 
     # float32 means float32: left alone, accelerators multiply it in fewer bits
     precision = "float32" if config.compute_dtype == "float32" else "default"

@@ -8,7 +8,9 @@ import jax
 from rope_jax.encoders import positions
 from rope_jax.encoders.positions import Positions
 from rope_jax.policies.base import Policy
-from rope_jax.tasks.base import SEP, Batch, Task
+from rope_jax.tasks.base import Task
+from rope_jax.tasks.batch import Batch
+from rope_jax.tasks.formats import SEP
 
 __all__ = ["Grid"]
 
@@ -38,5 +40,5 @@ class Grid(Policy):
             )
 
     @property
-    def presumes(self) -> tuple[str, ...]:
+    def privileged(self) -> tuple[str, ...]:
         return ("separators", "direction") if self.order == "snake" else ("separators",)

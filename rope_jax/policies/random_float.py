@@ -9,7 +9,7 @@ import jax
 from rope_jax.encoders import positions
 from rope_jax.encoders.positions import Positions
 from rope_jax.policies.base import Policy, positions_by_example
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 
 __all__ = ["RandomFloat"]
 
@@ -42,5 +42,5 @@ class RandomFloat(Policy):
         return math.ceil(self.max_position)
 
     @property
-    def presumes(self) -> tuple[str, ...]:
+    def privileged(self) -> tuple[str, ...]:
         return ("length",)

@@ -7,7 +7,7 @@ import jax
 from rope_jax.encoders import positions
 from rope_jax.encoders.positions import Positions
 from rope_jax.policies.base import DrawnPolicy, positions_by_example
-from rope_jax.tasks.base import Batch
+from rope_jax.tasks.batch import Batch
 
 __all__ = ["Randomized"]
 

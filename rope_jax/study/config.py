@@ -1,21 +1,32 @@
 """What an experiment is: frozen dataclasses of Python numbers, strings and tuples, checked before any device is touched.
 
-`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, all its seeds together. Every object has a JSON
-form, and the content hash of a cell names its folder.
+`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, with all its seeds. The content hash of a cell
+(see `serialization`) identifies it and names its folder.
 """
 
 import dataclasses
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rope_jax.encoders._internal.typed_dataclass import Checked
 from rope_jax.encoders.base import Dims, Encoder, changed_options, check_requirements
 from rope_jax.encoders.layers import Layers, as_layers
-from rope_jax.policies import Contiguous, Policy
-from rope_jax.study.serialization import content_hash, described
+from rope_jax.optimizers import AdamW, Optimizer, Schedule, WarmupCosine
+from rope_jax.policies import PRIVILEGED, Contiguous, Policy
+from rope_jax.study.serialization import content_hash, described, short_name
 from rope_jax.tasks.base import Task
+from rope_jax.tasks.metrics import Metric
+
+ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric; see `rows`
+    (
+        *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "variant"),
+        *("variant_encoder", "variant_policy", "privileged", "cell", "seed", "train_steps", "train_length", "length"),
+        *("status", "diverged_at", "count"),
+    )
+)
+AS_TRAINED = "as-trained"  # the variant that changes nothing
 
 
 def _require(condition: bool, name: str, value: Any, requirement: str) -> None:
@@ -28,6 +39,19 @@ def _require_distinct(name: str, values: Any) -> None:
     for value in values:
         _require(value not in seen, name, value, "must not name anything twice")
         seen.append(value)
+
+
+def _require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
+    """Raises ValueError unless each metric has a column of the rows to itself."""
+    names: set[str] = set()
+    for metric in metrics:
+        taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
+        if taken:
+            raise ValueError(
+                f"{where} must have names that no other column of the rows has, but the name {metric.name!r} of "
+                f"{type(metric).__name__} is that of {taken}; leave the metric out, or rename it"
+            )
+        names.add(metric.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +95,7 @@ class ModelConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(Checked):
-    """Training by AdamW with warm-up, cosine decay to zero and clipping by global norm.
+    """Training settings.
 
     Attributes:
       steps: optimiser steps.
@@ -79,11 +103,11 @@ class TrainConfig(Checked):
       min_length: the shortest training example, in symbols.
       max_length: the longest, in symbols; "the training length".
       length_draw: lengths are uniform in the range, drawn for each "example", or one a step for the whole "batch".
-      learning_rate: the peak, reached after warmup_steps.
-      warmup_steps: linear from zero; at most half of the steps are used for it.
-      weight_decay: of matrices; vectors and scalars are not decayed.
+      learning_rate: the peak of the schedule.
+      optimizer: such as AdamW(weight_decay=0.1).
+      schedule: the learning rate over the steps, such as WarmupCosine(warmup_steps=500).
       dropout: of the embeddings and of what each sublayer adds, a probability; 0 is none. In training alone.
-      clip_norm: the largest global norm of the gradient.
+      clip_norm: a gradient of a larger global norm is scaled down to this norm.
     """
 
     steps: int = 1500
@@ -92,9 +116,9 @@ class TrainConfig(Checked):
     max_length: int = 12
     length_draw: Literal["example", "batch"] = "example"
     learning_rate: float = 2e-3
-    warmup_steps: int = 100
-    weight_decay: float = 0.01
-    dropout: float = 0.0
+    optimizer: Optimizer = AdamW()
+    schedule: Schedule = WarmupCosine()
+    dropout: float = field(default=0.0, metadata={"static": True})  # without dropout, the program has no code for it
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
@@ -103,8 +127,6 @@ class TrainConfig(Checked):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
         for name in ("learning_rate", "clip_norm"):
             _require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
-        for name in ("warmup_steps", "weight_decay"):
-            _require(0 <= getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be finite and not negative")
         _require(0 <= self.dropout < 1, "train.dropout", self.dropout, "must be at least 0 and below 1; 0.1 is usual")
         if self.min_length > self.max_length:
             raise ValueError(
@@ -119,10 +141,12 @@ class EvaluateConfig(Checked):
     Attributes:
       lengths: symbols of x, each a point of the curve.
       examples: test examples a length: one number for all lengths, or one for each.
+      metrics: measured besides the metrics of the task; each is one more column of the rows.
     """
 
     lengths: tuple[int, ...] = (6, 12, 13, 14, 15, 18, 24, 48)
     examples: int | tuple[int, ...] = 512
+    metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,6 +161,7 @@ class EvaluateConfig(Checked):
             )
         for examples in self.examples_by_length.values():
             _require(examples >= 1, "evaluate.examples", examples, "must be at least 1")
+        _require_columns("evaluate.metrics", self.metrics)
 
     @property
     def examples_by_length(self) -> dict[int, int]:
@@ -147,12 +172,12 @@ class EvaluateConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(Checked):
-    """One more way to run a trained model: its encoder with another scaling, or other positions. No weight changes.
+    """One more way to evaluate a trained model: its encoder with another scaling, or other positions. No weight changes.
 
     Attributes:
-      name: as rows and tables call it.
-      encoder: replaces the trained one; may differ from it in `Encoder.variant_fields` only. None keeps it.
-      policy: replaces the one trained with. None keeps it.
+      name: what rows and tables call it.
+      encoder: replaces the trained encoder; may differ from it in its `retunable` options only. None keeps the trained one.
+      policy: replaces the position policy of training. None keeps it.
     """
 
     name: str
@@ -161,25 +186,34 @@ class Variant(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A way to run a trained model, complete: a variant with what it keeps filled in."""
+class ResolvedVariant:
+    """A variant in which the trained method's encoder and policy stand for what the variant does not replace."""
 
     name: str
     encoder: Encoder | Layers
     policy: Policy
 
+    @property
+    def privileged(self) -> tuple[str, ...]:
+        """The privileged information that its encoder or its policy uses; see `Policy.privileged`."""
+        used = {*self.policy.privileged, *(["length"] if as_layers(self.encoder).requirements.length else [])}
+        return tuple(sorted(used, key=lambda name: (PRIVILEGED.index(name) if name in PRIVILEGED else len(PRIVILEGED), name)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Checked):
-    """What a comparison compares: an encoder and positions for it, trained once and evaluated as trained and under every variant.
+    """What a comparison compares: an encoder and a position policy, trained once and evaluated under several variants.
 
     Attributes:
-      encoder: trained with; `Layers(...)` gives each layer its own.
-      policy: which positions tokens are given, in training and evaluation.
-      variants: evaluated besides.
-      tasks: those of the experiment that it is meant for; () is all of them.
+      name: what rows, tables and legends call it. None derives a name from encoder and policy; see `label`. The name is no part
+        of the method's identity: a method that is given another name is not trained again.
+      encoder: the position encoder of training; `Layers(...)` gives the layers different ones.
+      policy: the positions that tokens are given, in training and in evaluation.
+      variants: evaluated in addition to the model as trained.
+      tasks: the tasks of the experiment that the method is for; () is all of them.
     """
 
+    name: str | None = dataclasses.field(default=None, metadata={"identity": False})
     encoder: Encoder | Layers
     policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
@@ -187,29 +221,36 @@ class Method(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.name is not None and not self.name.strip():
+            raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
         for variant in self.variants:
-            _require(
-                variant.name != "as-trained", "variant", variant.name, "must have a name other than that of the trained model"
-            )
+            _require(variant.name != AS_TRAINED, "variant", variant.name, "must have a name other than that of the trained model")
             if (variant.encoder or self.encoder, variant.policy or self.policy) == (self.encoder, self.policy):
                 raise ValueError(f"variant {variant.name!r} changes nothing of the trained method; give it encoder= or policy=")
         _require_distinct("Method variants", [variant.name for variant in self.variants])
-        for run in self.all_variants:
-            changed = set(changed_options(self.encoder, run.encoder)) - self.encoder.retunable
+        for resolved in self.all_variants:
+            changed = set(changed_options(self.encoder, resolved.encoder)) - self.encoder.retunable
             if changed:
                 allowed = ", ".join(sorted(self.encoder.retunable)) or "none"
                 raise ValueError(
-                    f"variant {run.name!r} changes {', '.join(sorted(changed))} of the trained "
-                    f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a Method of "
-                    "its own instead"
+                    f"variant {resolved.name!r} changes {', '.join(sorted(changed))} of the trained "
+                    f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a separate "
+                    "Method instead"
                 )
 
     @property
-    def all_variants(self) -> tuple[Run, ...]:
-        """The plain one, "as-trained", then those of the config."""
+    def label(self) -> str:
+        """Its name, or one derived from encoder and policy: "RoPE(base=500.0)", "RoPE + ALiBi, PoSE(max_position=128)"."""
+        if self.name is not None:
+            return self.name
+        return short_name(self.encoder, *([] if self.policy == Contiguous() else [self.policy]))
+
+    @property
+    def all_variants(self) -> tuple[ResolvedVariant, ...]:
+        """The model as trained, called "as-trained", then the variants of the config."""
         return tuple(
-            Run(name=variant.name, encoder=variant.encoder or self.encoder, policy=variant.policy or self.policy)
-            for variant in (Variant(name="as-trained"), *self.variants)
+            ResolvedVariant(name=variant.name, encoder=variant.encoder or self.encoder, policy=variant.policy or self.policy)
+            for variant in (Variant(name=AS_TRAINED), *self.variants)
         )
 
 
@@ -226,22 +267,30 @@ class Cell(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _require_columns(
+            f"the metrics of task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics)
+        )
         check_compatible(self)
 
     @property
+    def hash(self) -> str:
+        """The first 10 hex digits of its content hash; rows carry them in the column "cell"."""
+        return content_hash(self)[:10]
+
+    @property
     def id(self) -> str:
-        """The name of its folder: readable first, then the content hash."""
+        """The name of its folder: classes first, then the hash. The method's name is left out, since it may change."""
         policy = [] if isinstance(self.method.policy, Contiguous) else [type(self.method.policy).__name__]
-        names = [self.task.name, type(self.method.encoder).__name__, *policy, content_hash(self)[:10]]
+        names = [self.task.name, type(self.method.encoder).__name__, *policy, self.hash]
         return "-".join(names).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Checked):
-    """Every task with every method that is meant for it.
+    """Every task with every method that is for it.
 
     Attributes:
-      name: for titles.
+      name: for titles; no part of the experiment's identity.
       tasks: such as (Copy(), Reverse()).
       methods: such as (Method(encoder=RoPE()),).
       model: the model's sizes.
@@ -250,7 +299,7 @@ class Experiment(Checked):
       seeds: one replica each; they draw the weights and the training examples.
     """
 
-    name: str
+    name: str = dataclasses.field(metadata={"identity": False})
     tasks: tuple[Task, ...]
     methods: tuple[Method, ...]
     model: ModelConfig = ModelConfig()
@@ -267,22 +316,32 @@ class Experiment(Checked):
             for task in method.tasks:
                 if task not in self.tasks:
                     raise ValueError(
-                        f"the method {described(method)} is meant for {described(task)}, which is not among the tasks of the "
-                        "experiment; add it there, or leave it out of the method"
+                        f"the method {method.label!r} is for {described(task)}, which is not among the tasks of the experiment; "
+                        "add the task there, or leave it out of the method"
                     )
         _require(len(self.seeds) > 0, "seeds", self.seeds, "must name at least one seed")
         for seed in self.seeds:
             _require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
         _require_distinct("seeds", self.seeds)
-        cells = self.cells()
-        trained = [(cell.task, cell.method.encoder, cell.method.policy) for cell in cells]
-        for one in trained:
-            if trained.count(one) > 1:
-                of, encoder, policy = map(described, one)
-                raise ValueError(f"two methods train {encoder} with {policy} on {of}; make them one, with the variants of both")
         for task in self.tasks:
-            if all(cell.task != task for cell in cells):
-                raise ValueError(f"no method is meant for {described(task)}; leave the task out, or add it to a method's tasks")
+            self._check_methods(task, [cell.method for cell in self.cells() if cell.task == task])
+
+    def _check_methods(self, task: Task, methods: list[Method]) -> None:
+        """Raises ValueError unless the methods for a task train different things under different names."""
+        if not methods:
+            raise ValueError(f"no method is for {described(task)}; leave the task out, or add it to a method's tasks")
+        for one, other in itertools.combinations(methods, 2):
+            if (one.encoder, one.policy) == (other.encoder, other.policy):
+                raise ValueError(
+                    f"two methods train {described(one.encoder)} with {described(one.policy)} on {described(task)}; make them "
+                    "one, with the variants of both"
+                )
+            if one.label == other.label:
+                raise ValueError(
+                    f"two methods are called {one.label!r} on {described(task)}: {described(one.encoder)} with "
+                    f"{described(one.policy)}, and {described(other.encoder)} with {described(other.policy)}; give one of them "
+                    "another name: Method(name=...)"
+                )
 
     def cells(self) -> tuple[Cell, ...]:
         """Task by task, method by method."""

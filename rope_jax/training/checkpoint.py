@@ -1,4 +1,4 @@
-"""Training states on disk, by Orbax: checkpoint/<step>, one at a time. A killed write leaves the last whole one in place."""
+"""Training states on disk, by Orbax: one folder named after the step. A killed write leaves the last complete one in place."""
 
 import shutil
 from pathlib import Path
@@ -8,9 +8,12 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 
 from rope_jax.study.config import Cell
-from rope_jax.study.store import DamagedError
 from rope_jax.training.devices import replica_sharding
-from rope_jax.training.train import TrainState, init_replicas
+from rope_jax.training.train import TrainState, init_state
+
+
+class DamagedCheckpointError(ValueError):
+    """A checkpoint cannot be read; the message names its path and what to do."""
 
 
 def save(folder: Path, state: TrainState) -> None:
@@ -19,42 +22,41 @@ def save(folder: Path, state: TrainState) -> None:
     target = folder.resolve() / str(step)
     with ocp.StandardCheckpointer() as checkpointer:
         checkpointer.save(target, state, force=True)
-    for other in folder.iterdir():  # older ones, and what a killed write left
+    for other in folder.iterdir():  # older checkpoints, and what a killed write left
         if other.name != target.name:
             shutil.rmtree(other)
 
 
 def latest_step(folder: Path) -> int | None:
-    """The step of the last whole checkpoint, or None."""
+    """The step of the last complete checkpoint, or None."""
     steps = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.is_dir() else []
     return max(steps, default=None)
 
 
 def load(folder: Path, cell: Cell) -> TrainState | None:
-    """Reads the last whole checkpoint of a cell.
+    """Reads the last complete checkpoint of a cell.
 
     Args:
-      folder: as given to `save`.
+      folder: where `save` wrote it.
       cell: what was trained.
 
     Returns:
-      The state, its replica axis laid out over the devices there are now; None if there is no checkpoint.
+      The state, its replica axis sharded over the present devices; None if there is no checkpoint.
 
     Raises:
-      DamagedError: the checkpoint cannot be read.
+      DamagedCheckpointError: the checkpoint cannot be read.
     """
     step = latest_step(folder)
     if step is None:
         return None
-    replicas = len(cell.seeds)
-    sharding = replica_sharding(replicas)
-    like = jax.eval_shape(lambda: init_replicas(jnp.arange(replicas, dtype=jnp.uint32), cell=cell))
-    target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), like)
+    sharding = replica_sharding(len(cell.seeds))
+    shapes = jax.eval_shape(jax.vmap(lambda seed: init_state(seed, cell)), jnp.arange(len(cell.seeds), dtype=jnp.uint32))
+    target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), shapes)
     path = folder.resolve() / str(step)
     try:
         with ocp.StandardCheckpointer() as checkpointer:
             return checkpointer.restore(path, target)
     except Exception as error:  # Orbax raises errors of many kinds
-        raise DamagedError(
+        raise DamagedCheckpointError(
             f"checkpoint {path} cannot be read ({type(error).__name__}); delete it to train that cell again"
         ) from error

@@ -16,12 +16,14 @@ import optax
 
 from rope_jax.encoders.base import Params
 from rope_jax.encoders.positions import Positions
-from rope_jax.model import sizes
 from rope_jax.model.dropout import Dropout
 from rope_jax.model.transformer import Apply, functional
 from rope_jax.study.config import Cell, TrainConfig
-from rope_jax.tasks.base import Batch
-from rope_jax.training.devices import over_replicas, replica_sharding
+from rope_jax.tasks.batch import Batch
+from rope_jax.training.devices import over_replicas, replica_sharding, whole_sharding
+from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_sorted, sum_over_micro_batches
+from rope_jax.training.numbers import Numbers, join_numbers, split_numbers
+from rope_jax.training.token_positions import token_positions
 
 _LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, the same for all replicas
 _INIT, _DATA, _POSITIONS, _DROPOUT = 0, 1, 2, 3  # what a seed's key is folded with, by purpose
@@ -46,22 +48,13 @@ class TrainState:
 
 
 def learning_rate(config: TrainConfig) -> optax.Schedule:
-    """Of each step: linear from zero to the peak, then a cosine to zero."""
-    return optax.warmup_cosine_decay_schedule(
-        0.0, config.learning_rate, warmup_steps=min(config.warmup_steps, config.steps // 2), decay_steps=config.steps
-    )
+    """The learning rate as a function of the number of steps done."""
+    return config.schedule.learning_rate(config.learning_rate, config.steps)
 
 
 def optimizer(config: TrainConfig) -> optax.GradientTransformation:
-    """AdamW behind a clip by global norm (Loshchilov and Hutter 2019, arXiv:1711.05101), warm-up and cosine to zero."""
-    return optax.chain(
-        optax.clip_by_global_norm(config.clip_norm),
-        optax.adamw(
-            learning_rate(config),
-            weight_decay=config.weight_decay,
-            mask=lambda params: jax.tree.map(lambda p: p.ndim >= 2, params),
-        ),
-    )
+    """The config's optimiser, on gradients clipped by their global norm."""
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), config.optimizer.transformation(learning_rate(config)))
 
 
 def loss(
@@ -73,9 +66,10 @@ def loss(
     dropout: Dropout | None = None,
     total: jax.Array | None = None,
 ) -> jax.Array:
-    """Mean cross-entropy of the targets in y and EOS, in nats; float32 [].
+    """Mean cross-entropy of the targets under the loss mask, in nats; float32 [].
 
-    `total` is what the sum is divided by, where the batch is a piece of one with so many targets; None means its own.
+    The sum is divided by `total`: the number of targets in the whole batch, where this is a micro-batch of it. None counts those
+    of `batch`.
     """
     logits = apply(params, batch.tokens, positions, dropout=dropout)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
@@ -108,65 +102,31 @@ def init_state(seed: jax.Array, cell: Cell) -> TrainState:
     return TrainState(jnp.int32(0), params, optimizer(cell.train).init(params), jnp.int32(-1))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """How a step's batch is worked through.
-
-    Attributes:
-      rows: examples a piece; the gradients of the pieces are added up.
-      edges: to what length, in symbols, a piece is padded: the least of these that its examples fit in. Ascending.
-    """
-
-    rows: int
-    edges: tuple[int, ...]
-
-
-def plan(cell: Cell) -> Plan:
-    """What suits the device and the shapes; `sizes` has the reasons."""
-    train, model = cell.train, cell.model
-    edges = sizes.edges(train.min_length, train.max_length)
-    rows = sizes.rows(cell.task.input_length(train.max_length), hidden=model.hidden, num_heads=model.num_heads)
-    if train.length_draw == "example" and len(edges) > 1:
-        rows = min(rows, sizes.rows_a_bucket(train.batch_size, len(edges)))
-        if rows >= train.batch_size:  # in one piece nearly every batch has an example near the longest
-            edges = edges[-1:]
-    return Plan(rows=min(rows, train.batch_size), edges=edges)
-
-
-def loss_and_gradient(params: Params, seed: jax.Array, step: jax.Array, cell: Cell, plan: Plan) -> tuple[jax.Array, Params]:
-    """The loss of a step's examples, and its gradient.
-
-    Sorted by length, examples are worked through in pieces, each padded as far as its own need. Lengths follow from the step
-    alone, so all replicas take the same branch, and it is one where they are vmapped, too.
-    """
-    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
-    lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)  # the same draw, which no seed has touched
+def loss_and_gradient(
+    params: Params, seed: jax.Array, step: jax.Array, cell: Cell, plan: MicrobatchPlan
+) -> tuple[jax.Array, Params]:
+    """The loss of a step's examples, and its gradient, summed over micro-batches."""
+    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder, implementation=plan.implementation)
+    lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)  # the same draw, which does not use the seed
     keys = jax.random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
     drops = jax.random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))
     total = jnp.sum(batch.loss_mask)
-    order = jnp.argsort(lengths)
-    drawn = (batch, keys, drops, lengths)
-    (batch, keys, drops, lengths), real = sizes.cut(jax.tree.map(lambda x: x[order], drawn), plan.rows)
+    (batch, keys, drops), real, longest = split_sorted((batch, keys, drops), lengths, plan)
     batch = batch._replace(loss_mask=batch.loss_mask & real[..., None])
 
     def padded_to(length: int, params: Params, batch: Batch, keys: jax.Array, drops: jax.Array) -> tuple[jax.Array, Params]:
-        tokens, targets, mask = (x[:, : cell.task.input_length(length)] for x in batch[:3])
-        batch = Batch(tokens, targets, mask, batch.lengths)
-        positions = cell.method.policy.positions(keys, batch)
+        batch = batch.cut_to(cell.task.input_length(length))
+        positions = token_positions(cell.task, cell.method.policy, keys, batch)
         dropout = Dropout(keys=drops, rate=cell.train.dropout) if cell.train.dropout else None
         return jax.value_and_grad(loss)(params, batch, positions, apply=apply, dropout=dropout, total=total)
 
-    def add_piece(sums: Any, piece: tuple[Batch, jax.Array, jax.Array, jax.Array]) -> tuple[Any, None]:
-        batch, keys, drops, lengths = piece
-        bucket = jnp.searchsorted(jnp.array(plan.edges), lengths[-1])
-        found = jax.lax.switch(bucket, [partial(padded_to, edge) for edge in plan.edges], params, batch, keys, drops)
-        return jax.tree.map(jnp.add, sums, found), None
-
     zeros = jax.tree.map(jnp.zeros_like, (jnp.float32(0), params))
-    return jax.lax.scan(add_piece, zeros, (batch, keys, drops, lengths))[0]
+    return sum_over_micro_batches(padded_to, params, (batch, keys, drops), longest, plan, zeros)
 
 
-def train_step(state: TrainState, seed: jax.Array, step: jax.Array, cell: Cell, plan: Plan) -> tuple[TrainState, jax.Array]:
+def train_step(
+    state: TrainState, seed: jax.Array, step: jax.Array, cell: Cell, plan: MicrobatchPlan
+) -> tuple[TrainState, jax.Array]:
     """One optimiser step of one seed: the next state, and the loss before it. `step` equals state.step, of all replicas."""
     value, gradient = loss_and_gradient(state.params, seed, step, cell, plan)
     updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
@@ -182,24 +142,47 @@ def train_step(state: TrainState, seed: jax.Array, step: jax.Array, cell: Cell, 
 
 
 @partial(jax.jit, static_argnames=("cell",))
-def init_replicas(seeds: jax.Array, *, cell: Cell) -> TrainState:
-    """The states of all seeds, uint32 [S], stacked and laid out over the devices."""
-    return over_replicas(lambda seed, _: init_state(seed, cell), seeds.shape[0])(seeds, ())
+def init_replicas(seeds: jax.Array, numbers: Numbers, *, cell: Cell) -> TrainState:
+    """The states of all seeds before the first step, stacked and laid out over the devices.
+
+    Args:
+      seeds: uint32 [S].
+      numbers, cell: from `split_numbers`.
+    """
+
+    def run(seed: jax.Array, numbers: Numbers) -> TrainState:
+        return init_state(seed, join_numbers(cell, numbers))
+
+    return over_replicas(run, seeds.shape[0])(seeds, numbers)
 
 
 @partial(jax.jit, static_argnames=("cell", "steps", "plan"), donate_argnames=("state",))
-def train_chunk(state: TrainState, seeds: jax.Array, *, cell: Cell, steps: int, plan: Plan) -> tuple[TrainState, jax.Array]:
-    """`steps` steps of all seeds in one compiled program: the next state, and the losses, float32 [S, steps]."""
+def train_chunk(
+    state: TrainState, seeds: jax.Array, numbers: Numbers, *, cell: Cell, steps: int, plan: MicrobatchPlan
+) -> tuple[TrainState, jax.Array]:
+    """Some steps of all seeds in one compiled program.
 
-    def run(own: tuple[TrainState, jax.Array], numbers: jax.Array) -> tuple[TrainState, jax.Array]:
-        state, seed = own
-        return jax.lax.scan(lambda state, step: train_step(state, seed, step, cell, plan), state, numbers)
+    Args:
+      state: of all seeds; consumed.
+      seeds: uint32 [S].
+      numbers, cell: from `split_numbers`.
+      steps: how many optimiser steps.
+      plan: from `microbatch_plan`.
 
-    return over_replicas(run, seeds.shape[0])((state, seeds), state.step[0] + jnp.arange(steps))
+    Returns:
+      The next state, and the losses, float32 [S, steps].
+    """
+
+    def run(replica: tuple[TrainState, jax.Array], shared: tuple[jax.Array, Numbers]) -> tuple[TrainState, jax.Array]:
+        (state, seed), (step_numbers, numbers) = replica, shared
+        whole = join_numbers(cell, numbers)
+        return jax.lax.scan(lambda state, step: train_step(state, seed, step, whole, plan), state, step_numbers)
+
+    return over_replicas(run, seeds.shape[0])((state, seeds), (state.step[0] + jnp.arange(steps), numbers))
 
 
 def chunk_size(steps: int) -> int:
-    """Steps a compiled chunk: what divides all steps into equal chunks of 50 to 100, so that one program does; else 100."""
+    """Steps in a compiled chunk: 50 to 100, so that all chunks are equal and share one program; 100 where that is impossible."""
     return next((size for size in range(100, 49, -1) if steps % size == 0), 100)
 
 
@@ -220,12 +203,16 @@ class Progress:
 
 def fit(cell: Cell, state: TrainState | None = None) -> Iterator[Progress]:
     """Trains all seeds of a cell from the beginning, or from a state on; yields after every chunk."""
-    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(len(cell.seeds)))
+    replicas, all_steps = len(cell.seeds), cell.train.steps
+    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(replicas))
+    plan = microbatch_plan(cell)
+    cell, numbers = split_numbers(cell)
+    numbers = jax.device_put(numbers, whole_sharding(replicas))
     if state is None:
-        state = init_replicas(seeds, cell=cell)
+        state = init_replicas(seeds, numbers, cell=cell)
     step = int(np.asarray(state.step)[0])
-    while step < cell.train.steps:
-        steps = min(chunk_size(cell.train.steps), cell.train.steps - step)
-        state, losses = train_chunk(state, seeds, cell=cell, steps=steps, plan=plan(cell))
+    while step < all_steps:
+        steps = min(chunk_size(all_steps), all_steps - step)
+        state, losses = train_chunk(state, seeds, numbers, cell=cell, steps=steps, plan=plan)
         step += steps
         yield Progress(state=state, step=step, losses=np.mean(np.asarray(losses), axis=1))

@@ -13,14 +13,17 @@ from examples import ENCODERS
 from looping import for_each
 from rope_jax import policies
 from rope_jax.model.transformer import functional
+from rope_jax.optimizers import WarmupCosine
 from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
-from rope_jax.report.statistics import PRESUMED, curves
+from rope_jax.report.labels import PRIVILEGED
+from rope_jax.report.statistics import curves
 from rope_jax.report.tables import markdown
 from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import described
 from rope_jax.tasks import EOS, SEP, Copy, Reverse
 from rope_jax.training.evaluate import evaluate, fixed_batch
-from rope_jax.training.train import draw_lengths, fit, init_replicas, init_state, loss, plan, train_step
+from rope_jax.training.microbatch import microbatch_plan
+from rope_jax.training.train import draw_lengths, fit, init_replicas, init_state, loss, train_step
 
 TASK = Copy(alphabet=4, end_marker=True)
 LENGTHS = jnp.array([3, 1, 5])
@@ -134,7 +137,7 @@ def cell(encoder, policy, **changes):
         tasks=(TASK,),
         methods=(Method(encoder=encoder, policy=policy),),
         model=MODEL,
-        train=TrainConfig(steps=3, batch_size=3, max_length=5, warmup_steps=0, learning_rate=0.1),
+        train=TrainConfig(steps=3, batch_size=3, max_length=5, schedule=WarmupCosine(warmup_steps=0), learning_rate=0.1),
         evaluate=EvaluateConfig(lengths=(5, 6), examples=4),
         **changes,
     ).cells()[0]
@@ -238,12 +241,12 @@ def test_impossible_policies_are_refused_by_name(make, message):
         make()
 
 
-def test_what_a_policy_presumes():
+def test_what_privileged_information_a_policy_uses():
     for policy in POLICIES:
         expected = {"Grid()": ("separators",), "Grid(order='snake')": ("separators", "direction")}
         drawn = ("length",) if policy in DRAWN else ()  # for the whole example at once, its answer included
-        assert policy.presumes == expected.get(described(policy), drawn)
-        assert set(policy.presumes) <= set(PRESUMED)
+        assert policy.privileged == expected.get(described(policy), drawn)
+        assert set(policy.privileged) <= set(PRIVILEGED)
 
 
 # in training and evaluation
@@ -260,7 +263,7 @@ def test_a_training_step_draws_positions_from_its_seed_and_step():
     for seed in (0, 5):
         for step in (0, 1):
             at = replace(state, step=jnp.int32(step))
-            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=plan(drawn))[1])
+            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=microbatch_plan(drawn))[1])
             data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step) for purpose in (1, 2))
             batch = drawn.task.sample(data, draw_lengths(jnp.int32(step), drawn.train), max_length=5)
             positions = drawn.method.policy.positions(jax.random.split(place, 3), batch)
@@ -316,8 +319,8 @@ def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
         assert row["content_error"] == np.mean(content)
         assert row["end_error"] == np.mean(end)
         assert (row["policy"], row["policy_options"]) == ("Randomized", "max_position=40")  # trained with
-        seen.add((row["variant"], row["variant_policy"], *row["policy_presumes"]))
-    assert seen == {("as-trained", "Randomized(max_position=40)", "length"), ("contiguous", "Contiguous")}
+        seen.add((row["variant"], row["variant_policy"], *row["privileged"]))
+    assert seen == {("as-trained", None, "length"), ("contiguous", "Contiguous()")}
 
 
 def test_variants_of_one_name_stay_apart():
@@ -329,17 +332,17 @@ def test_variants_of_one_name_stay_apart():
     rows = []
     for method in methods:
         made = replace(cell(rj.NoPE(), Contiguous()), method=method)
-        params = init_replicas(jnp.zeros(2, jnp.uint32), cell=made).params
+        params = init_replicas(jnp.zeros(2, jnp.uint32), {}, cell=made).params
         rows += [row for found in evaluate(made, params, np.array([-1, -1])) for row in found]
-    found = curves(rows)
-    assert [(curve.positions, curve.variant) for curve in found] == [
-        ("Randomized(max_position=20) †", "as-trained"),
-        ("Randomized(max_position=20), run on Contiguous", "contiguous"),
-        ("RandomOffset(max_position=20) †", "as-trained"),
-        ("RandomOffset(max_position=20), run on Contiguous", "contiguous"),
+    lines = curves(rows)
+    assert [(curve.method, curve.variant, curve.privileged) for curve in lines] == [
+        ("NoPE, Randomized(max_position=20)", "as-trained", ("length",)),
+        ("NoPE, Randomized(max_position=20)", "contiguous", ()),
+        ("NoPE, RandomOffset(max_position=20)", "as-trained", ("length",)),
+        ("NoPE, RandomOffset(max_position=20)", "contiguous", ()),
     ]
-    assert markdown(rows).count("| NoPE ") == 8
-    with pytest.raises(ValueError, match=r"two rows of .* have one seed and length"):
+    assert markdown({"exact_match": lines}).count("| NoPE, ") == 4
+    with pytest.raises(ValueError, match=r"two rows have the same task, method and variant .*, seed and length"):
         curves([*rows, rows[0]])
 
 
@@ -347,7 +350,7 @@ def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, mon
     made, _, rows = trained
     whole = rows()
     jax.clear_caches()
-    monkeypatch.setattr("rope_jax.model.sizes.rows", lambda length, **_: max(1, 40 // length))
+    monkeypatch.setattr("rope_jax.training.microbatch.micro_batch_size", lambda length, **_: max(1, 40 // length))
     assert rows() == whole
     jax.clear_caches()
     wider = rows(replace(made, evaluate=EvaluateConfig(lengths=(5, 4, 6), examples=16)))

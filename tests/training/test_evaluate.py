@@ -1,51 +1,29 @@
 """Evaluation: the same examples for everyone, counts as a naive reading has them, teacher forcing equal to greedy decoding."""
 
-import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import rope_jax as rj
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
-from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.optimizers import WarmupCosine
+from rope_jax.study.config import ROW_COLUMNS, Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import described
-from rope_jax.tasks import EOS, SEP, Batch, Copy, Reverse
-from rope_jax.training.evaluate import _padded, buckets, count_replicas, evaluate, fixed_batch
-from rope_jax.training.metrics import count
-from rope_jax.training.train import fit
-
-
-def test_lengths_share_a_few_programs():
-    lengths = (6, 12, 13, 14, 15, 18, 24, 48)
-    assert set(buckets(lengths, lambda n: 0).values()) == {48}  # where compiling is all
-    assert set(buckets(lengths, lambda n: n**2).values()) == {14, 18, 24, 48}  # where it is nothing
-    assert set(buckets(tuple(range(100, 0, -1)), lambda n: 1 + n**2).values()) == {35, 60, 81, 100}
-    assert buckets((40,), lambda n: n) == {40: 40}
+from rope_jax.tasks import EOS, FIRST_SYMBOL, SEP, Copy, Reverse
+from rope_jax.tasks.metrics import ExactMatch, Metric
+from rope_jax.training.evaluate import _padded_lengths, count_replicas, evaluate, fixed_batch
+from rope_jax.training.microbatch import microbatch_plan
+from rope_jax.training.train import draw_batch, fit, init_state, loss_and_gradient
 
 
 def test_lengths_of_other_numbers_of_examples_are_apart(toy_cell):
-    """They share no program, so a short one with many examples is not padded to a long one with few."""
+    """They share no program, so that a short one with many examples is not padded to a long one with few."""
     cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2, 3, 40), examples=(64, 64, 2)))
-    assert _padded(cell) == {2: 3, 3: 3, 40: 40}
-
-
-@given(lengths=st.sets(st.integers(1, 300), min_size=1, max_size=9), scale=st.sampled_from([1e-6, 1e-4, 1e-2, 1.0]))
-def test_no_other_few_programs_take_less(lengths, scale):
-    def cost(padded):
-        return len(set(padded.values())) + sum(scale * edge * (edge + 64) for edge in padded.values())
-
-    found = buckets(tuple(lengths), lambda n: scale * n * (n + 64))
-    assert set(found) == lengths
-    assert len(set(found.values())) <= 4
-    others = [(*some, max(lengths)) for count in range(4) for some in itertools.combinations(lengths, count)]
-    best = min(cost({n: min(edge for edge in edges if edge >= n) for n in lengths}) for edges in others)
-    assert cost(found) == pytest.approx(best)
+    assert _padded_lengths(cell) == {2: 3, 3: 3, 40: 40}
 
 
 @pytest.mark.parametrize("task", [Copy(alphabet=7), Reverse(alphabet=7, unique=True)], ids=repr)
@@ -63,37 +41,39 @@ def test_examples_depend_on_task_and_length_alone(task):
         assert (first == other).mean() < 0.3
 
 
-def test_counts_against_a_naive_reading():
-    batch = Batch(
-        tokens=jnp.zeros((4, 3), jnp.int32),
-        targets=jnp.array([[1, 2, 3], [1, 2, 3], [4, 4, 4], [1, 1, 1]]),
-        loss_mask=jnp.array([[False, True, True], [True, True, True], [False, False, True], [False, False, False]]),
-        lengths=jnp.array([3, 3, 3, 3]),
-    )
-    predicted = jnp.array([[9, 2, 3], [1, 2, 9], [9, 9, 9], [1, 1, 1]])
-    counts = count(jax.nn.one_hot(predicted, 10), batch)
-    # the last asks for nothing: it is filling, neither right nor wrong
-    assert [int(x) for x in counts[:4]] == [3, 1, 6, 4]
+# the symbols of two test examples of 5 symbols each; recorded once, so that results stay comparable
+TEST_STRINGS = {
+    Copy(): [[5, 10, 16, 9, 5], [5, 7, 10, 18, 8]],
+    Reverse(): [[6, 19, 10, 11, 12], [6, 11, 13, 6, 11]],
+    Reverse(alphabet=7, unique=True): [[9, 6, 8, 4, 10], [6, 7, 4, 10, 8]],
+}
 
 
-def test_errors_of_content_and_of_the_end_are_counted_apart():
-    """Of y = 5 6 and its EOS: all right; a wrong symbol; a symbol for EOS; EOS for a symbol; wrong in both ways."""
-    predicted = jnp.array([[9, 5, 6, EOS], [9, 5, 7, EOS], [9, 5, 6, 6], [9, 5, EOS, EOS], [9, 6, 6, 5], [0, 0, 0, 0]])
-    batch = Batch(
-        tokens=jnp.zeros((6, 4), jnp.int32),
-        targets=jnp.tile(jnp.array([[1, 5, 6, EOS]]), (6, 1)),
-        loss_mask=jnp.tile(jnp.array([[False, True, True, True]]), (6, 1)) & (jnp.arange(6) < 5)[:, None],
-        lengths=jnp.full(6, 4),
-    )
-    counts = count(jax.nn.one_hot(predicted, 10), batch)
-    assert {name: int(value) for name, value in counts._asdict().items()} == {
-        "examples": 5, "exact": 1, "tokens": 15, "right": 10, "content_wrong": 2, "end_wrong": 3,
-    }  # fmt: skip
+def strings(task):
+    return fixed_batch(task, 5, examples=2, max_length=5).tokens[:, 1:6].tolist()
 
 
-def test_the_format_of_a_task_does_not_change_its_test_strings():
-    plain, marked = (fixed_batch(Copy(end_marker=m), 5, examples=9, max_length=5).tokens for m in (False, True))
-    np.testing.assert_array_equal(plain[:, 1:6], marked[:, 1:6])
+def test_test_strings_are_those_that_were_recorded():
+    for task, recorded in TEST_STRINGS.items():
+        assert strings(task) == recorded
+        assert strings(replace(task, end_marker=True)) == recorded  # whatever the format
+
+
+def test_only_what_a_task_declares_determines_its_test_strings():
+    copy_class, copy_strings = Copy, TEST_STRINGS[Copy()]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Copy_(copy_class):  # noqa: N801
+        format: int = 0
+        seed: int = 0
+
+        @property
+        def string_options(self):
+            return {**super().string_options, **({"seed": self.seed} if self.seed else {})}
+
+    Copy_.__name__ = "Copy"  # as a later version of the class, which has gained two options
+    assert strings(Copy_()) == strings(Copy_(format=3)) == copy_strings
+    assert strings(Copy_(seed=1)) != copy_strings
 
 
 def test_passes_do_not_change_the_counts(toy_cell, monkeypatch):
@@ -103,7 +83,8 @@ def test_passes_do_not_change_the_counts(toy_cell, monkeypatch):
         return [row for rows in evaluate(toy_cell, state.params, np.asarray(state.diverged_at)) for row in rows]
 
     whole = rows()
-    monkeypatch.setattr("rope_jax.model.sizes.rows", lambda length, **_: 3)  # 16 examples in passes of 3, the last filled up
+    # 16 examples in micro-batches of 3, the last filled up
+    monkeypatch.setattr("rope_jax.training.microbatch.micro_batch_size", lambda length, **_: 3)
     assert rows() == whole
     jax.clear_caches()
 
@@ -130,7 +111,112 @@ def test_rows_say_what_was_measured(toy_cell):
         assert row["token_accuracy"] == pytest.approx(right.mean())
         assert row["status"] == "ok"
         assert row["train_length"] == 3
-        assert row["needs_length"] == (row["variant"] == "DynamicNTK")
+        assert row["privileged"] == (["length"] if row["variant"] == "DynamicNTK" else [])
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossEverywhere(Copy):
+    """Trains on every token of an example, and is scored on y and EOS."""
+
+    def sample(self, key, lengths, *, max_length):
+        batch = super().sample(key, lengths, max_length=max_length)
+        return batch._replace(loss_mask=jnp.arange(batch.tokens.shape[1])[None] < batch.lengths[:, None])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanLoss(Metric):
+    """Cross-entropy of the trained tokens, a float sum."""
+
+    def measure(self, logits, batch):
+        nats = -jnp.take_along_axis(jax.nn.log_softmax(logits), batch.targets[..., None], axis=-1)[..., 0]
+        return jnp.sum(nats * batch.loss_mask), jnp.sum(batch.loss_mask, dtype=jnp.int32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncounted(Metric):
+    def measure(self, logits, batch):
+        return jnp.int32(0), jnp.int32(0)
+
+
+def test_a_task_with_loss_on_every_token_trains_on_them_all_and_is_scored_on_its_answers(toy_cell, monkeypatch):
+    task = LossEverywhere(alphabet=4)
+    cell = replace(toy_cell, task=task, evaluate=EvaluateConfig(lengths=(2, 3, 5), examples=40, metrics=(MeanLoss(),)))
+    params = init_state(jnp.uint32(0), cell).params
+    _, apply = functional(cell.model, task.vocabulary, cell.method.encoder)
+    batch = draw_batch(jnp.uint32(0), jnp.int32(0), cell)
+    nats = []
+    for tokens, targets, length in zip(batch.tokens, batch.targets, batch.lengths.tolist(), strict=True):
+        logits = apply(params, tokens[:length], Positions(query=jnp.arange(length)))
+        nats += [-jax.nn.log_softmax(logits)[i, targets[i]].item() for i in range(length)]
+    value, _ = loss_and_gradient(params, jnp.uint32(0), jnp.int32(0), cell, microbatch_plan(cell))
+    assert float(value) == pytest.approx(np.mean(nats), rel=1e-5)
+
+    def copying(*_):
+        """A model that copies, but takes the first symbol of the alphabet for the second; elsewhere it is wrong."""
+
+        def apply(params, tokens, positions, prepared, **_):
+            n = positions.length // 2 - 1
+            index = jnp.arange(tokens.shape[1])[None]
+            copied = jnp.roll(tokens, n, axis=1)
+            predicted = jnp.where(index == 2 * n + 1, EOS, jnp.where(copied == FIRST_SYMBOL, FIRST_SYMBOL + 1, copied))
+            return jax.nn.one_hot(jnp.where(index <= n, SEP, predicted), task.vocabulary)
+
+        return None, apply
+
+    monkeypatch.setattr("rope_jax.training.evaluate.functional", copying)
+    jax.clear_caches()
+    stacked = jax.tree.map(lambda x: jnp.stack([x] * 2), params)
+    for rows in evaluate(cell, stacked, np.array([-1, -1])):
+        for row in rows:
+            n = row["length"]
+            x = fixed_batch(task, n, examples=40, max_length=n).tokens[:, 1 : n + 1].tolist()
+            assert row["exact_match"] == np.mean([FIRST_SYMBOL not in symbols for symbols in x])
+            misses = sum(symbols.count(FIRST_SYMBOL) for symbols in x)
+            assert row["token_accuracy"] == pytest.approx(1 - misses / (40 * (n + 1)))
+            assert row["content_error"] == 1 - row["exact_match"]
+            assert row["end_error"] == 0
+            assert 0 < row["exact_match"] < 1
+            # each wrong prediction of a one-hot model costs 1 more; of the input n + 1 targets are x and SEP, SEP is right
+            at_best = np.log(np.e + task.vocabulary - 1) - 1
+            assert row["mean_loss"] == pytest.approx(at_best + (40 * n + misses) / (40 * (2 * n + 2)), rel=1e-5)
+    jax.clear_caches()
+
+
+def test_a_row_has_one_column_for_each_metric(toy_cell):
+    """Beside those of the task; None where nothing was counted, or the seed diverged. No column of a row is both."""
+    cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2,), examples=5, metrics=(MeanLoss(), Uncounted())))
+    params = jax.vmap(lambda seed: init_state(seed, cell).params)(jnp.arange(2, dtype=jnp.uint32))
+    fine, diverged = next(iter(evaluate(cell, params, np.array([-1, 3]))))
+    metrics = ["exact_match", "token_accuracy", "content_error", "end_error", "mean_loss", "uncounted"]
+    for row in (fine, diverged):
+        assert [name for name in row if name not in ROW_COLUMNS] == metrics
+        assert row["count"] == 5
+    assert all(type(fine[name]) is float for name in metrics[:5])
+    assert fine["uncounted"] is None
+    assert {diverged[name] for name in metrics} == {None}
+    assert (diverged["status"], diverged["diverged_at"]) == ("diverged", 3)
+
+
+def test_metrics_must_be_distinct_columns_and_measure_two_scalars(toy_cell):
+    class Status(Uncounted):
+        pass
+
+    class ByExample(Uncounted):
+        def measure(self, logits, batch):
+            return jnp.any(batch.answer_mask, axis=-1), jnp.int32(1)
+
+    with pytest.raises(ValueError, match="'mean_loss' of MeanLoss is that of another metric; leave the metric out, or"):
+        EvaluateConfig(metrics=(MeanLoss(), MeanLoss()))
+    with pytest.raises(ValueError, match="'status' of Status is that of another value; leave"):
+        EvaluateConfig(metrics=(Status(),))
+    with pytest.raises(ValueError, match="EvaluateConfig metrics must be a tuple, of which each is an object of class Metric"):
+        EvaluateConfig(metrics=(3,))
+    with pytest.raises(ValueError, match=r"metrics of task copy and .* 'exact_match' of ExactMatch is that"):
+        replace(toy_cell, evaluate=EvaluateConfig(metrics=(ExactMatch(),)))
+    cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2,), examples=5, metrics=(ByExample(),)))
+    params = jax.vmap(lambda seed: init_state(seed, cell).params)(jnp.arange(2, dtype=jnp.uint32))
+    with pytest.raises(ValueError, match=r"ByExample.measure must return .* got \(\(5,\), \(\)\); add up"):
+        next(iter(evaluate(cell, params, np.array([-1, -1]))))
 
 
 def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):
@@ -191,7 +277,7 @@ def test_teacher_forced_exact_match_is_greedy_decoding():
         task=Copy(alphabet=6),
         method=Method(encoder=rj.RoPE(), variants=(Variant(name="DynamicNTK", encoder=dynamic),)),
         model=ModelConfig(num_layers=2, width=32, num_heads=2),
-        train=TrainConfig(steps=170, max_length=6, warmup_steps=20, learning_rate=4e-3),
+        train=TrainConfig(steps=170, max_length=6, schedule=WarmupCosine(warmup_steps=20), learning_rate=4e-3),
         evaluate=EvaluateConfig(lengths=(6, 7), examples=120),
         seeds=(0,),
     )
@@ -214,7 +300,7 @@ def test_teacher_forced_exact_match_is_greedy_decoding():
             # example by example, so that no two errors cancel; and the row says the same
             positions = Positions(query=jnp.arange(2 * n + 2), length=2 * n + 2)
             logits = jax.jit(jax.vmap(apply, in_axes=(None, 0, None, None)))(params, batch.tokens, positions, prepared)
-            forced = np.asarray((logits.argmax(-1) == batch.targets) | ~batch.loss_mask).all(axis=-1)
+            forced = np.asarray((logits.argmax(-1) == batch.targets) | ~batch.answer_mask).all(axis=-1)
             assert right == forced.tolist()
             decoded[variant.name, n] = np.mean(right)
             assert rows[variant.name, n]["exact_match"] == pytest.approx(decoded[variant.name, n])

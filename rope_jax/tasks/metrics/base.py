@@ -1,0 +1,45 @@
+"""A metric is a sum and a count: both are added up over micro-batches, and divided once at the end."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+
+from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.tasks.batch import Batch
+from rope_jax.tasks.names import snake_case
+
+__all__ = ["Metric", "is_filling", "is_wrong"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric(Checked, ABC):
+    """Base of the metrics. A subclass defines `measure`."""
+
+    @property
+    def name(self) -> str:
+        """The metric's column in rows and tables."""
+        return snake_case(type(self).__name__)
+
+    @abstractmethod
+    def measure(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Measures one micro-batch.
+
+        Args:
+          logits: float32 [B, T, V], what the model predicts at each position.
+          batch: the B examples. An example without any answer token only fills up the micro-batch; it must count for nothing.
+
+        Returns:
+          A sum and a count, both int32 or float32 []. The metric's value is the sum of all sums over the sum of all counts.
+        """
+
+
+def is_wrong(logits: jax.Array, batch: Batch) -> jax.Array:
+    """bool [B, T]: the answer tokens that the most probable prediction misses."""
+    return batch.answer_mask & (jnp.argmax(logits, axis=-1) != batch.targets)
+
+
+def is_filling(batch: Batch) -> jax.Array:
+    """bool [B]: the examples without any answer token, which count for nothing."""
+    return ~jnp.any(batch.answer_mask, axis=-1)
