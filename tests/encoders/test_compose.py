@@ -196,11 +196,11 @@ def test_a_variant_that_changes_more_is_refused_by_part(variant, changed):
         ValueError, match=re.escape(f"variant 'other' changes {changed} of the trained Compose; options")
     ) as caught:
         Method(encoder=TRAINED, variants=(Variant(name="other", encoder=variant),))
-    said = str(caught.value)
-    assert "may change after training: " in said
-    assert "encoders[0].scaling" in said
-    assert "encoders[1].original_length" in said
-    assert said.endswith("Make it a Method of its own instead")
+    message = str(caught.value)
+    assert "may change after training: " in message
+    assert "encoders[0].scaling" in message
+    assert "encoders[1].original_length" in message
+    assert message.endswith("Make it a separate Method instead")
 
 
 def test_a_plain_encoder_is_no_variant_of_a_composite_nor_the_reverse():
@@ -246,7 +246,7 @@ def test_in_the_model_all_parts_learn(dtype):
     [
         (
             lambda: rj.Compose(),
-            "Compose needs at least one encoder, such as Compose(RoPE(), ALiBi()); NoPE() is the one that does nothing",
+            "Compose needs at least one encoder, such as Compose(RoPE(), ALiBi()); NoPE() is the encoder that does nothing",
         ),
         (lambda: rj.Compose(rj.RoPE), "call it: RoPE(...)"),
         (lambda: rj.Compose(rj.RoPE(), rj.NTK(factor=2.0)), "got NTK(factor=2.0); a frequency map goes into RoPE(scaling=...)"),

@@ -237,7 +237,7 @@ def test_grouped_keys_serve_their_query_heads(encoder):
     at = rj.Positions(query=jnp.arange(6))
     got = encoder.bias(params, q, k, at)
     np.testing.assert_array_equal(got, encoder.bias(params, q, k[:, [0, 0, 1, 1]], at))
-    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+    with pytest.raises(ValueError, match="the 4 heads of q must be a multiple of the 3 heads of k"):
         encoder.bias(params, q, q[:, :3], at)
 
 

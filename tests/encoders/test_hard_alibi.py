@@ -133,11 +133,11 @@ def test_float_positions_have_a_window_too():
 @for_each(
     ("make", "message"),
     [
-        (lambda: rj.HardALiBi(masked_heads=-1), "masked_heads must not be negative, got -1; it counts heads with a window"),
+        (lambda: rj.HardALiBi(masked_heads=-1), "masked_heads must not be negative, got -1; it is the number of heads with a window"),
         (lambda: rj.HardALiBi(masked_heads=1.5), "HardALiBi masked_heads must be an int, got 1.5"),
         (
             lambda: rj.check_requirements(rj.HardALiBi(masked_heads=4), DIMS, max_position=9),
-            "HardALiBi masked_heads=4 is above the 3 heads of the model; use at most those",
+            "HardALiBi masked_heads=4 is above the 3 heads of the model; use at most 3",
         ),
     ],
 )

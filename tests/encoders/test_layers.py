@@ -170,7 +170,7 @@ def test_variants_part_by_part():
         (lambda: functional(CONFIG, 8, rj.Layers(rj.RoPE(), rj.NoPE(), rj.NoPE())), "num_layers 4 is not a multiple of the 3"),
         (
             lambda: rj.SlidingWindow(size=2).bias({}, None, None, rj.Positions(query=jnp.ones(1), key=jnp.arange(3) / 2)),
-            "real positions of keys given apart do not say how many lie between; give query_order and key_order",
+            "the order is by default the positions, which are real numbers here; give query_order and key_order",
         ),
         (lambda: rj.SlidingWindow(size=0), "SlidingWindow size must be at least 1, got 0"),
     ],

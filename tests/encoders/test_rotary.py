@@ -550,7 +550,7 @@ UNKNOWN_LAYOUT = r"layout must be 'half' \(Llama, GPT-NeoX\) or 'interleaved' \(
         (lambda: rj.rotation_matrix(1, rj.rotary_frequencies(4), layout="pairs"), UNKNOWN_LAYOUT),
         (
             lambda: rotated(1, 1, 6, positions=[0], rotary_dim=8),
-            r"the tables rotate 8 features, but x has 6 a head; use rotary_dim <= 6",
+            r"the tables rotate 8 features, but a head of x has 6; use rotary_dim <= 6",
         ),
         (
             lambda: rj.rotate(jnp.zeros((2, 1, 8)), jnp.ones((2, 4)), jnp.ones((1, 4))),
@@ -558,11 +558,11 @@ UNKNOWN_LAYOUT = r"layout must be 'half' \(Llama, GPT-NeoX\) or 'interleaved' \(
         ),
         (
             lambda: rotated(2, 1, 8, positions=[[0, 1]], rotary_dim=8),
-            r"x \(2, 1, 8\) must have the axes \[..., T, H, D\] and the tables \(1, 2, 4\)",
+            r"x \(2, 1, 8\) must have the axes \[..., T, H, D\], and the tables \(1, 2, 4\)",
         ),
         # one cached query against the tables of five positions: broadcasting would answer with five rows
-        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=4), r"of the same T"),
-        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=8), r"of the same T"),
+        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=4), r"with the same T"),
+        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=8), r"with the same T"),
         (
             lambda: rj.rotate(jnp.ones((2, 1, 4), jnp.int32), jnp.ones((2, 2)), jnp.ones((2, 2))),
             "rotate takes floats, got int32; cast x first",

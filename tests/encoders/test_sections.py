@@ -340,15 +340,15 @@ def test_content_positions_need_no_axis():
         ),
         (
             lambda: opened(rj.T5Bias(axis=-1), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
-            "T5Bias axis must not be negative, got -1; axes count from 0",
+            "T5Bias axis must not be negative, got -1; axes are counted from 0",
         ),
         (
             lambda: apart(QUERY, KEY).visible(),
-            "positions of 3 axes say nothing of order; give query_order and key_order where keys are given apart",
+            "positions of 3 axes do not define an order; give query_order and key_order together with key=",
         ),
         (
             lambda: apart(QUERY, KEY, query_order=jnp.arange(LENGTH)).visible(),
-            "positions of 3 axes say nothing of order; give query_order and key_order where keys are given apart",
+            "positions of 3 axes do not define an order; give query_order and key_order together with key=",
         ),
     ],
 )

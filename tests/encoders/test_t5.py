@@ -180,16 +180,16 @@ def test_initial_numbers_have_the_stated_spread():
 @for_each(
     ("make", "message"),
     [
-        (lambda: rj.T5Bias(num_buckets=1), "num_buckets must be at least 2, got 1; the usual one is 32"),
+        (lambda: rj.T5Bias(num_buckets=1), "num_buckets must be at least 2, got 1; the usual value is 32"),
         (lambda: rj.T5Bias(num_buckets=2, bidirectional=True), "must be even and at least 4 when bidirectional, got 2"),
         (lambda: rj.T5Bias(num_buckets=7, bidirectional=True), "must be even and at least 4 when bidirectional, got 7"),
         (
             lambda: rj.T5Bias(max_distance=16),
-            "must be above 16, up to which every distance has its own bucket, got 16; raise it, or lower num_buckets",
+            "must be above 16, got 16: every distance below 16 has a bucket by itself; raise max_distance, or lower num_buckets",
         ),
         (
             lambda: rj.t5_bucket(jnp.arange(3), bidirectional=True, num_buckets=32, max_distance=8),
-            "max_distance must be above 8, up to which every distance has its own bucket, got 8",
+            "max_distance must be above 8, got 8: every distance below 8 has a bucket by itself",
         ),
         (lambda: rj.t5_bucket(jnp.arange(3), bidirectional=True, num_buckets=3), "even and at least 4 when bidirectional, got 3"),
         (lambda: rj.T5Bias(init_scale=-0.5), "T5Bias init_scale must be finite and not negative, got -0.5"),

@@ -219,7 +219,7 @@ def test_its_variants_are_ropes():
         (lambda: rj.XPos(centre=math.nan), "XPos centre must be finite, got nan; 0.0 is the first position"),
         (
             lambda: rj.XPos(centre=1e6),
-            "XPos centre=1000000.0 is more than 32696 positions from position 0, which float32 does not hold with scale_base=512.0",
+            "XPos centre=1000000.0 is more than 32696 positions from position 0, which is too far for float32 with scale_base=512.0",
         ),
     ],
 )

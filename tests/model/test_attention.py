@@ -92,7 +92,7 @@ def test_key_heads_serve_several_query_heads():
             got = attending(q, k[:, :heads], v[:, :heads], Positions(query=jnp.arange(12)))
             several = (np.repeat(x[:, :heads], 4 // heads, axis=1) for x in (k, v))
             np.testing.assert_allclose(got, naive(q, *several, np.arange(12), np.arange(12)), rtol=2e-5, atol=2e-6)
-    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+    with pytest.raises(ValueError, match="the 4 heads of q must be a multiple of the 3 heads of k"):
         attend(q, k[:, :3], v[:, :3], Positions(query=jnp.arange(12)))
 
 
