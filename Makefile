@@ -32,7 +32,7 @@ compare: setup
 
 # what a GPU has that a CPU has not: correctness first, then 1 and 32 replicas, both dtypes, cuDNN's attention and ours
 accelerator: setup
-	$(RUN) -m uv pip install --quiet --python $(RUN) --editable '.[cuda]'
+	$(RUN) -m uv pip install --quiet --python $(RUN) --editable '.[experiments,cuda]'
 	JAX_PLATFORMS=cuda,cpu JAX_DEFAULT_MATMUL_PRECISION=float32 $(RUN) -m pytest tests/model
 	$(RUN) -m benchmarks replicas --counts 32 --out out/accelerator/replicas_float32.json
 	$(RUN) -m benchmarks replicas --counts 32 --compute-dtype bfloat16 --out out/accelerator/replicas_bfloat16.json
@@ -40,7 +40,7 @@ accelerator: setup
 
 # the lock serves every supported Python and holds no index's address
 lock: setup
-	$(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra dev --no-emit-index-url --no-header --no-annotate --output-file requirements.lock pyproject.toml
+	$(RUN) -m uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --extra experiments --extra dev --no-emit-index-url --no-header --no-annotate --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The benchmarks, one a file: name on the command line -> its flags, and how it is run."""
+"""Benchmarks, one per file: the name on the command line -> its class, whose fields are the command's flags."""
 
 from benchmarks.attention import AttentionBenchmark
 from benchmarks.compile import CompileBenchmark

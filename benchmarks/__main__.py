@@ -1,9 +1,9 @@
-"""Measures how fast parts of this package are, beside a limit and beside other libraries, all in one run and in turns.
+"""Measures how fast this package is, beside other implementations and other libraries, all in one run and in turns.
 
     python -m benchmarks rotate --out rotate.json
 
-The benchmark comes first, then its flags (`python -m benchmarks rotate --help` lists them). Other libraries take part
-where they are installed: pip install '.[benchmark]'.
+The name of a benchmark comes first, then its flags (`python -m benchmarks rotate --help` lists them). Other libraries take part
+if they are installed: pip install '.[benchmark]'.
 """
 
 import sys
@@ -18,28 +18,28 @@ _USAGE = "usage: python -m benchmarks {" + ",".join(BENCHMARKS) + "} [--out FILE
 
 
 def parse(arguments: list[str]) -> harness.Benchmark:
-    """Reads a command line; ValueError or exit 2 if it asks for what is impossible."""
+    """The benchmark of a command line; ValueError or exit 2 if a name or a value is wrong."""
     name, *flags = arguments
     if name not in BENCHMARKS:
         raise ValueError(f"there is no benchmark {name}{perhaps(name, BENCHMARKS)}; there are {', '.join(BENCHMARKS)}")
-    given = tyro.cli(BENCHMARKS[name], args=flags, prog=f"python -m benchmarks {name}")
-    if given.out is not None:
-        harness.require_writable(given.out)
-    return given
+    benchmark = tyro.cli(BENCHMARKS[name], args=flags, prog=f"python -m benchmarks {name}")
+    if benchmark.out is not None:
+        harness.require_writable(benchmark.out)
+    return benchmark
 
 
 def main(arguments: list[str]) -> None:
     """The command; `arguments` as in sys.argv[1:]."""
     if not arguments or arguments[0].startswith("-"):
-        help_asked = bool({"-h", "--help"} & set(arguments))
-        print(*([__doc__] if help_asked else []), _USAGE, sep="\n", file=sys.stdout if help_asked else sys.stderr)
-        sys.exit(0 if help_asked else 2)
+        wants_help = bool({"-h", "--help"} & set(arguments))
+        print(*([__doc__] if wants_help else []), _USAGE, sep="\n", file=sys.stdout if wants_help else sys.stderr)
+        sys.exit(0 if wants_help else 2)
     with refusing():
         benchmark = parse(arguments)
     try:
         rows = benchmark.run(lambda line: print(line, file=sys.stderr, flush=True))
     except KeyboardInterrupt:
-        print("\ninterrupted; nothing is written", file=sys.stderr)
+        print("\ninterrupted; no file is written", file=sys.stderr)
         sys.exit(130)
     print(benchmark.table(rows))
     if benchmark.out is not None:
@@ -49,5 +49,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except KeyboardInterrupt:  # before anything is measured, or after
+    except KeyboardInterrupt:  # before or after measuring
         sys.exit(130)

@@ -2,44 +2,39 @@
 
 Training, all lengths up to --length:
 
-ours                      one program for a cell; a branch a bucket of lengths
-ours:one-bucket           the same, everything padded to the longest
-ours:scanned-layers       the same as ours, with the layers as one loop
-ours:warm-cache           the same as ours, read from the compilation cache on disk
-plain-jax                 the step as one would first write it, everything padded to the longest
+ours                      the program of a cell; the model is compiled once for each bucket length
+ours:one-bucket           the same with one bucket: everything padded to the longest length
+ours:scanned-layers       the same as "ours" with Implementation(scan_layers=True): the layers as one loop
+ours:warm-cache           the same as "ours", read from the compilation cache on disk
+plain-jax                 the step as one would first write it, everything padded to the longest length
 
-Evaluation, one program: "ours:evaluation" has the layers as one loop, "ours:evaluation-unrolled" one after the other. Seconds are
-of tracing, lowering and compiling.
+Evaluation, one program: "ours:evaluation" computes the layers as one loop, "ours:evaluation-unrolled" one after the other.
+Seconds are of tracing, lowering and compiling.
 """
 
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import jax
-import numpy as np
 
-from benchmarks import harness, step
+from benchmarks import harness, training
 from benchmarks.contenders import plain_jax
 from benchmarks.harness import Row
-from rope_jax.model import transformer
+from benchmarks.model import ModelBenchmark
+from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
-from rope_jax.training import devices, train
-from rope_jax.training.evaluate import Program, count_replicas
-from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
-from rope_jax.training.numbers import split_numbers
+from rope_jax.training import devices
+from rope_jax.training.microbatch import microbatch_plan
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompileBenchmark(step.Sizes):
+class CompileBenchmark(ModelBenchmark):
     """How long compiling takes, for training and evaluation.
 
     Attributes:
-      length: the longest example, in symbols; training draws lengths from 1.
+      length: symbols of the longest example; training draws lengths from 1.
     """
 
     rounds: int = 3
@@ -47,33 +42,32 @@ class CompileBenchmark(step.Sizes):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.cell(self.length, 0.0, replicas=1)
+        self.cell(self.length, 0.0, replicas=1)  # raises ValueError for sizes that do not fit together
 
-    @property
-    def packages(self) -> tuple[str, ...]:
-        return ("flax", "optax")
-
-    def run(self, say: Callable[[str], None]) -> list[Row]:
+    def run(self, log: Callable[[str], None]) -> list[Row]:
         devices.configure(replicas=harness.cores())
+        log(f"{self.num_layers} layers, {self.length} symbols ...")
+        with tempfile.TemporaryDirectory() as folder:
+            calls = self.calls(folder)
+            calls["ours:warm-cache"]()  # writes what the timed calls read
+            figures = harness.summary(harness.interleaved(calls, self.rounds, warm=False), "ours")
+        return [{"contender": name, "length": self.length, **values, **self.settings} for name, values in figures.items()]
+
+    def calls(self, folder: str) -> dict[str, training.Call]:
+        """Every contender's call; "ours:warm-cache" keeps its programs in the folder."""
         cell = self.cell(self.length, 0.0, replicas=harness.cores())
         mixed = self.cell(self.length, 0.0, replicas=harness.cores(), shortest=1)
-        one_bucket = replace(microbatch_plan(mixed), bucket_lengths=(self.length,))
-        scanned = mock.patch.object(train, "functional", scanning)
-        unrolled = mock.patch("rope_jax.training.evaluate.functional", unrolling)
-        with tempfile.TemporaryDirectory() as folder:
-            calls = {
-                "ours": anew(lambda: lower_training(mixed)),
-                "ours:one-bucket": anew(lambda: lower_training(mixed, one_bucket)),
-                "ours:scanned-layers": anew(lambda: lower_training(mixed), patched=scanned),
-                "ours:warm-cache": anew(lambda: lower_training(mixed), folder=folder),
-                "plain-jax": anew(lambda: lower_plain(cell)),
-                "ours:evaluation": anew(lambda: lower_evaluation(cell)),
-                "ours:evaluation-unrolled": anew(lambda: lower_evaluation(cell), patched=unrolled),
-            }
-            say(f"{self.num_layers} layers, {self.length} symbols ...")
-            calls["ours:warm-cache"]()  # writes what the timed ones read
-            found = harness.summary(harness.interleaved(calls, self.rounds, warm=False), "ours")
-        return [{"contender": name, "length": self.length, **figures, **self.about} for name, figures in found.items()]
+        scanned, unrolled = Implementation(scan_layers=True), Implementation(scan_layers=False)
+        chosen = microbatch_plan(mixed)
+        return {
+            "ours": uncached(lambda: training.lower_training(mixed, chosen)),
+            "ours:one-bucket": uncached(lambda: training.lower_training(mixed, training.one_bucket(mixed))),
+            "ours:scanned-layers": uncached(lambda: training.lower_training(mixed, training.computed_with(mixed, scanned))),
+            "ours:warm-cache": uncached(lambda: training.lower_training(mixed, chosen), folder=folder),
+            "plain-jax": uncached(lambda: lower_plain(cell)),
+            "ours:evaluation": uncached(lambda: training.lower_evaluation(cell, scanned)),
+            "ours:evaluation-unrolled": uncached(lambda: training.lower_evaluation(cell, unrolled)),
+        }
 
     def table(self, rows: list[Row]) -> str:
         header = ["contender", "s", "times ours"]
@@ -84,64 +78,24 @@ class CompileBenchmark(step.Sizes):
         )
 
 
-def anew(
-    lower: Callable[[], Any], *, patched: AbstractContextManager[Any] | None = None, folder: str | None = None
-) -> Callable[[], Any]:
-    """A call that lowers and compiles with nothing kept in memory; programs are on disk in the folder, if there is one."""
+def uncached(lower: Callable[[], Any], *, folder: str | None = None) -> training.Call:
+    """A call that lowers and compiles without JAX's caches in memory.
+
+    Args:
+      lower: traces and lowers a program.
+      folder: the compilation cache on disk; None uses none.
+    """
 
     def call() -> Any:
         jax.clear_caches()
-        with harness.programs_on_disk(folder), patched or nullcontext():
+        with harness.programs_on_disk(folder):
             return lower().compile()
 
     return call
 
 
-def scanning(*args: Any) -> Any:
-    """`transformer.functional` with the layers as one loop."""
-    init, apply = transformer.functional(*args)
-    return init, partial(apply, scan_layers=True)
-
-
-def unrolling(*args: Any) -> Any:
-    """`transformer.functional` with the layers one after the other, whatever is asked for."""
-    init, apply = transformer.functional(*args)
-    return init, lambda *args, scan_layers, **options: apply(*args, **options)
-
-
-def lower_training(cell: Cell, plan: MicrobatchPlan | None = None) -> Any:
-    """The program that trains a cell."""
-    seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
-    plan = plan or microbatch_plan(cell)
-    cell, numbers = split_numbers(cell)
-    state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds, numbers)
-    return train.train_chunk.lower(state, seeds, numbers, cell=cell, steps=100, plan=plan)
-
-
 def lower_plain(cell: Cell) -> Any:
-    """The program of a step in plain JAX, everything padded to the longest."""
-    batch = jax.eval_shape(partial(train.draw_batch, cell=cell), *(jax.ShapeDtypeStruct((), t) for t in (np.uint32, np.int32)))
-    state = jax.eval_shape(partial(train.init_state, cell=cell), jax.ShapeDtypeStruct((), np.uint32))
-    return plain_jax.stepper(cell).lower(state.params, state.opt_state, batch, 0)
-
-
-def lower_evaluation(cell: Cell) -> Any:
-    """The program that evaluates one bucket of lengths."""
-    replicas, length = len(cell.seeds), cell.train.max_length
-    program = Program(
-        task=cell.task,
-        examples=512,
-        max_length=length,
-        model=cell.model,
-        encoder=cell.method.encoder,
-        policy=cell.method.policy,
-        replicas=replicas,
-    )
-
-    def own(seed: jax.Array) -> Any:
-        return train.init_state(seed, cell).params, cell.method.encoder.prepare(
-            {}, cell.task.input_length(length), cell.model.dims
-        )
-
-    shapes = jax.eval_shape(jax.vmap(own), jax.ShapeDtypeStruct((replicas,), np.uint32))
-    return count_replicas.lower(shapes, np.int32(length), program=program)
+    """The lowered program of a step in plain JAX; nothing is computed."""
+    optimizer = training.optimizer(cell)
+    params, batch = training.abstract_params_and_batch(cell)
+    return plain_jax.stepper(cell, optimizer).lower(params, jax.eval_shape(optimizer.init, params), batch, 0)

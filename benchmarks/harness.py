@@ -1,7 +1,7 @@
-"""What the benchmarks share: timing in turns, ratios round by round, and the JSON that is written.
+"""What the benchmarks share: timing in turns, ratios within a round, and the JSON that is written.
 
-On a machine that others use as well, the speed changes from minute to minute. So contenders are timed in turns, round after
-round, a ratio is that of two calls of one round, and what is reported is the median over rounds beside the smallest and largest.
+The speed of a shared machine changes from minute to minute. So contenders are timed in turns, round after round. A ratio compares
+two calls of the same round; reported are its median over rounds, its smallest and its largest value.
 """
 
 import abc
@@ -31,7 +31,7 @@ class Benchmark(abc.ABC):
     """One benchmark: its fields are the flags of its command.
 
     Attributes:
-      out: the JSON file to write; none if not given.
+      out: the JSON file to write; None writes none.
       rounds: how often each contender is timed; the median counts.
     """
 
@@ -39,8 +39,7 @@ class Benchmark(abc.ABC):
     rounds: int = 11
 
     def __post_init__(self) -> None:
-        if self.rounds < 1:
-            raise ValueError(f"--rounds must be at least 1, got {self.rounds}")
+        require_positive(self, "rounds")
 
     @property
     @abc.abstractmethod
@@ -48,16 +47,23 @@ class Benchmark(abc.ABC):
         """The packages besides PACKAGES whose versions matter."""
 
     @abc.abstractmethod
-    def run(self, say: Callable[[str], None]) -> list[Row]:
-        """Measures; `say` takes a line about what is under way or left out."""
+    def run(self, log: Callable[[str], None]) -> list[Row]:
+        """Measures; `log` gets a line for each stage, and for each contender that is left out."""
 
     @abc.abstractmethod
     def table(self, rows: list[Row]) -> str:
-        """The rows for a reader, with how to read them."""
+        """The rows as a table, with a line about how to read it."""
+
+
+def require_positive(benchmark: Benchmark, *names: str) -> None:
+    """ValueError unless these fields are at least 1."""
+    for name in names:
+        if getattr(benchmark, name) < 1:
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(benchmark, name)}")
 
 
 def require_writable(path: Path) -> None:
-    """ValueError if no file can be written there; the folder is made if need be."""
+    """ValueError if no file can be written at the path; makes its folder if it does not exist."""
     if path.is_dir():
         raise ValueError(f"--out {path} is a folder; name a file, such as {path / 'benchmark.json'}")
     try:
@@ -69,7 +75,7 @@ def require_writable(path: Path) -> None:
 
 
 def why_missing(modules: Sequence[str]) -> str | None:
-    """Imports modules; None if all are there, else what to tell the user."""
+    """Imports modules; None if all can be imported, else the reason and the remedy."""
     for name in modules:
         try:
             importlib.import_module(name)
@@ -87,17 +93,17 @@ def interleaved(
     *,
     warm: bool = True,
 ) -> dict[str, list[float]]:
-    """Times every contender once a round, in an order that moves on by one each round.
+    """Times every contender once per round, in an order that moves on by one each round.
 
     Args:
-      contenders: calls that return when their result is there.
+      contenders: calls that return when their result is computed.
       rounds: how many rounds.
       clock: seconds.
-      warm: whether calls are made that are not counted; without, what is measured includes what a first call does.
+      warm: make calls that are not timed: one of each contender at the start, which compiles, and one before each timed call,
+        which removes the caches and threads of the previous contender. False times first calls.
 
     Returns:
-      The seconds of each contender, round by round. Not counted are a first call of each, which compiles, and a call before each
-      timed one, which clears caches and threads of the contender before.
+      The seconds of each contender, round by round.
     """
     names = list(contenders)
     seconds: dict[str, list[float]] = {name: [] for name in names}
@@ -115,25 +121,25 @@ def interleaved(
 
 
 def summary(seconds: Mapping[str, Sequence[float]], baseline: str) -> dict[str, Row]:
-    """Of each contender median_seconds, and the median, min_ratio and max_ratio over rounds of its ratio to the baseline."""
-    found = {}
-    for name, own in seconds.items():
-        ratios = [mine / base for mine, base in zip(own, seconds[baseline], strict=True)]
+    """For each contender median_seconds, and over the rounds the median, smallest and largest ratio to the baseline."""
+    rounded = {}
+    for name, rounds in seconds.items():
+        ratios = [one / base for one, base in zip(rounds, seconds[baseline], strict=True)]
         figures = {
-            "median_seconds": statistics.median(own),
+            "median_seconds": statistics.median(rounds),
             "ratio": statistics.median(ratios),
             "min_ratio": min(ratios),
             "max_ratio": max(ratios),
         }
-        found[name] = {key: float(f"{value:.5g}") for key, value in figures.items()}  # more digits are noise
-    return found
+        rounded[name] = {key: float(f"{value:.5g}") for key, value in figures.items()}  # more digits are noise
+    return rounded
 
 
-ROUNDS = "median of {rounds} rounds. A ratio is of one round, in brackets the smallest and the largest."
+ROUNDS = "median of {rounds} rounds. A ratio is of one round; in brackets the smallest and the largest."
 
 
 def markdown(header: Sequence[str], lines: Sequence[Sequence[Any]]) -> str:
-    """A table whose cells stand as they are written."""
+    """A Markdown table whose cells are printed as they are."""
     return tabulate(lines, header, tablefmt="pipe", disable_numparse=True)
 
 
@@ -144,22 +150,22 @@ def ratio_text(row: Row) -> str:
 
 @contextmanager
 def programs_on_disk(folder: str | None) -> Iterator[None]:
-    """Compiled programs are read from this folder and written there; None: they are neither read nor written."""
+    """Uses the folder as JAX's compilation cache; None uses no cache on disk."""
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    def use(values: dict[str, Any]) -> None:
+    def configure(values: dict[str, Any]) -> None:
         for name, value in values.items():
             jax.config.update(name, value)
         compilation_cache.reset_cache()
 
-    now = {"jax_enable_compilation_cache": folder is not None, "jax_compilation_cache_dir": folder}
-    before = {name: jax.config.values[name] for name in now}
-    use(now)
+    inside = {"jax_enable_compilation_cache": folder is not None, "jax_compilation_cache_dir": folder}
+    outside = {name: jax.config.values[name] for name in inside}
+    configure(inside)
     try:
         yield
     finally:
-        use(before)
+        configure(outside)
 
 
 def cores() -> int:
@@ -168,7 +174,7 @@ def cores() -> int:
 
 
 def machine() -> Row:
-    """Where it ran, without names of host or user."""
+    """The machine, without names of host or user."""
     import jax
 
     return {
@@ -191,15 +197,15 @@ def _cpu() -> str:
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
     """Python's version, and those of the packages that are installed."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in packages:
         with suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            installed[name] = importlib.metadata.version(name)
+    return installed
 
 
 def to_json(name: str, benchmark: Benchmark, rows: list[Row]) -> str:
-    """The content of --out; one row a line, so that a diff shows which changed."""
+    """The content of --out; each row is a line, so that a diff shows which rows changed."""
     head = {"benchmark": name, "machine": machine(), "versions": versions((*PACKAGES, *benchmark.packages))}
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     return f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{lines}\n ]\n}}\n'

@@ -1,194 +1,57 @@
-"""`step`: what a training step costs, beside PyTorch and beside plain JAX, and what each mechanism has a share in.
+"""`step`: what a training step costs, beside PyTorch and plain JAX, and what each mechanism contributes.
 
-All contenders take the same steps: the same Transformer with RoPE, the same examples, of one length or with --shortest of mixed
-lengths, AdamW with a clip by global norm. Seconds are of one step of one replica.
+All contenders take the same steps: the same Transformer with RoPE, the same examples, AdamW with a clip by global norm. Examples
+have one length, or mixed lengths with --shortest. Seconds are of one step of one replica.
 
-ours                      rope_jax.training.train, as `experiments.compare` runs it, several replicas at once
-ours:whole-batch          without pieces: the whole batch in one forward and one backward pass
-ours:one-bucket           every piece padded to the longest length; where lengths are mixed
-ours:reference-attention  with `attend_reference` for `attend`
-ours:token-axes           with linear maps of [B, T, width] for those of [B * T, width]
-ours:threefry             with dropout from jax.random for our counter; where there is dropout
-ours:unfused              with our attention for cuDNN's; on a GPU that has it, in bfloat16
+ours                      rope_jax.training, as `experiments.compare` runs it, several replicas at once
+ours:whole-batch          without micro-batches: the whole batch in one forward and one backward pass
+ours:one-bucket           every example padded to the longest length; only where lengths are mixed
+ours:reference-attention  with Implementation(attention="reference"): all scores at once
+ours:token-axes           with Implementation(tokens_as_rows=False): linear maps of [B, T, width] instead of [B * T, width]
+ours:threefry             with Implementation(dropout="threefry"): dropout from jax.random; only where there is dropout
+ours:unfused              with Implementation(fused_attention=False); only in bfloat16, on a GPU that has cuDNN's fused attention
 ours:one-replica          one replica alone, on one device
-plain-jax                 the step as one would first write it in JAX, one replica alone (benchmarks/plain_jax.py)
-torch                     eager PyTorch with scaled_dot_product_attention, one model, a thread a core (benchmarks/pytorch.py)
+plain-jax                 the step as one would first write it, one replica alone (benchmarks/contenders/plain_jax.py)
+torch                     eager PyTorch with scaled_dot_product_attention, one model, one thread per core
+                          (benchmarks/contenders/pytorch.py)
 
-The last two are compared in float32, torch on a CPU.
+plain-jax and torch take part in float32 only, torch on a CPU only.
 """
 
 import importlib
-import inspect
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
-from unittest import mock
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
-from benchmarks import harness
+from benchmarks import harness, training
 from benchmarks.contenders import plain_jax
-from benchmarks.harness import Benchmark, Row
-from rope_jax import RoPE
-from rope_jax.model import attention, dropout, transformer
-from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
-from rope_jax.tasks import Batch, Reverse
-from rope_jax.training import devices, train
+from benchmarks.harness import Row
+from benchmarks.model import ModelBenchmark
+from rope_jax.model.attention import has_fused_kernel
+from rope_jax.model.implementation import Implementation
+from rope_jax.study.config import Cell
+from rope_jax.training import devices
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
-from rope_jax.training.numbers import split_numbers
 
 BASELINE = "ours"
-TARGETS = {"torch": 0.5, "plain-jax": 0.45}
-STEPS = 1000  # of the schedule
+ONE_REPLICA = "ours:one-replica"
+TARGETS = {"torch": 0.5, "plain-jax": 0.45}  # at most this share of their time
+BATCHES = 4  # that plain-jax and torch take in turns
 
-
-def ours(cell: Cell, plan: MicrobatchPlan | None = None) -> Callable[[], np.ndarray]:
-    """A call that takes one step of all replicas and returns their losses; compiled at once, as the package is now."""
-    plan = microbatch_plan(cell) if plan is None else plan
-    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), devices.replica_sharding(len(cell.seeds)))
-    cell, numbers = split_numbers(cell)
-    numbers = jax.device_put(numbers, devices.whole_sharding(seeds.shape[0]))
-    state = train.init_replicas(seeds, numbers, cell=cell)
-    # a function of its own, so that what was traced before a mechanism was taken out is not used again
-    chunk = partial(inspect.unwrap(train.train_chunk), cell=cell, steps=1, plan=plan)
-    run = jax.jit(chunk, donate_argnums=(0,)).lower(state, seeds, numbers).compile()
-
-    def call() -> np.ndarray:
-        nonlocal state
-        state, losses = run(state, seeds, numbers)
-        return np.asarray(losses)
-
-    return call
-
-
-def threefry(drop: dropout.Dropout, x: jax.Array, place: int) -> jax.Array:
-    """Dropout from jax.random, in place of `Dropout.__call__`."""
-    keys = jax.vmap(lambda key: jax.random.fold_in(jax.random.key(key), place))(drop.keys)
-    kept = jax.vmap(lambda key: jax.random.bernoulli(key, 1 - drop.rate, x.shape[1:]))(keys)
-    return jnp.where(kept, x / (1 - drop.rate), 0)
-
-
-@contextmanager
-def without(mechanism: str) -> Iterator[None]:
-    """The package with the plain form in place of a mechanism."""
-    where, name, plain = {
-        "reference-attention": (transformer, "attend", attention.attend_reference),
-        "token-axes": (transformer.Linear, "__call__", transformer.Linear.__mro__[1].__call__),
-        "threefry": (dropout.Dropout, "__call__", threefry),
-        "unfused": (attention, "has_fused_kernel", lambda: False),
-    }[mechanism]
-    with mock.patch.object(where, name, plain):
-        yield
-
-
-Make = Callable[[Cell], Callable[[], Any]]
-
-
-def contenders(cell: Cell) -> dict[str, Make]:
-    """By name, what makes the call of a contender from a cell; "ours" comes first."""
-
-    def patched(mechanism: str) -> Make:
-        def make(cell: Cell) -> Callable[[], Any]:
-            with without(mechanism):
-                return ours(cell)
-
-        return make
-
-    def whole_batch(cell: Cell) -> Callable[[], Any]:
-        return ours(cell, replace(microbatch_plan(cell), micro_batch_size=cell.train.batch_size))
-
-    def one_bucket(cell: Cell) -> Callable[[], Any]:
-        return ours(cell, replace(microbatch_plan(cell), bucket_lengths=(cell.train.max_length,)))
-
-    def one_replica(cell: Cell) -> Callable[[], Any]:
-        return ours(replace(cell, seeds=cell.seeds[:1]))
-
-    def of(module: Any) -> Make:
-        return lambda cell: module.trainer(cell, batches(cell, 4))
-
-    made: dict[str, Make] = {BASELINE: ours, f"{BASELINE}:whole-batch": whole_batch}
-    if len(microbatch_plan(cell).bucket_lengths) > 1:
-        made[f"{BASELINE}:one-bucket"] = one_bucket
-    half = cell.model.compute_dtype == "bfloat16"
-    rate, fused = cell.train.dropout, half and attention.has_fused_kernel()
-    for mechanism in ("reference-attention", "token-axes", *["threefry"] * bool(rate), *["unfused"] * fused):
-        made[f"{BASELINE}:{mechanism}"] = patched(mechanism)
-    if len(cell.seeds) > 1:
-        made[f"{BASELINE}:one-replica"] = one_replica
-    if half:
-        return made
-    made["plain-jax"] = of(plain_jax)
-    if harness.why_missing(["torch"]) is None and jax.default_backend() == "cpu":
-        made["torch"] = of(importlib.import_module("benchmarks.pytorch"))
-    return made
-
-
-def batches(cell: Cell, steps: int) -> list[Batch]:
-    """The examples of the first seed's first steps."""
-    draw = jax.jit(partial(train.draw_batch, cell=cell))
-    return [draw(np.uint32(cell.seeds[0]), np.int32(step)) for step in range(steps)]
+Make = Callable[[], training.Call]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizes(Benchmark):
-    """The model and the batch that are timed.
-
-    Attributes:
-      rounds: how often each contender is timed; the median counts.
-      batch_size: examples a step.
-      num_layers: blocks.
-      width: features of the residual stream.
-      num_heads: attention heads.
-      compute_dtype: of matrix products.
-    """
-
-    rounds: int = 5
-    batch_size: int = 128
-    num_layers: int = 5
-    width: int = 64
-    num_heads: int = 8
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-
-    def cell(self, length: int, dropout: float, *, replicas: int, shortest: int | None = None) -> Cell:
-        """Reversal of strings of up to one length, with RoPE; ValueError for sizes that do not fit."""
-        return Cell(
-            task=Reverse(alphabet=16),
-            method=Method(encoder=RoPE()),
-            model=ModelConfig(
-                num_layers=self.num_layers, width=self.width, num_heads=self.num_heads, compute_dtype=self.compute_dtype
-            ),
-            train=TrainConfig(
-                steps=STEPS,
-                batch_size=self.batch_size,
-                min_length=length if shortest is None else shortest,
-                max_length=length,
-                dropout=dropout,
-            ),
-            evaluate=EvaluateConfig(lengths=(length,)),
-            seeds=tuple(range(replicas)),
-        )
-
-    @property
-    def about(self) -> Row:
-        """What a row says of them."""
-        names = ("batch_size", "num_layers", "width", "num_heads", "compute_dtype", "rounds")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepBenchmark(Sizes):
+class StepBenchmark(ModelBenchmark):
     """What a training step costs, beside PyTorch and plain JAX.
 
     Attributes:
-      lengths: symbols of an example; it has 2n + 2 input positions.
-      shortest: the least length; lengths are then mixed, uniformly. Without, all examples have the same.
+      lengths: symbols of the longest example; an example of n symbols has 2n + 2 input positions.
+      shortest: symbols of the shortest example; lengths are then uniform in between. Without it, all examples have one length.
       dropouts: dropout probabilities.
-      replicas: how many we train at once; 0 is one a core.
+      replicas: how many replicas "ours" trains at once; 0 means one per core.
     """
 
     lengths: tuple[int, ...] = (40, 20)
@@ -199,11 +62,11 @@ class StepBenchmark(Sizes):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.replicas < 0:
-            raise ValueError(f"--replicas must not be negative, got {self.replicas}; 0 is one a core")
+            raise ValueError(f"--replicas must not be negative, got {self.replicas}; 0 is one per core")
         for name in ("lengths", "dropouts"):
             if not getattr(self, name):
-                raise ValueError(f"--{name} must name at least one")
-        self.cells()  # says what is wrong with a size
+                raise ValueError(f"--{name} must list at least one value")
+        self.cells()  # raises ValueError for sizes that do not fit together
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -212,46 +75,93 @@ class StepBenchmark(Sizes):
     def cells(self) -> list[Cell]:
         """What is trained: every length with every dropout."""
         replicas = self.replicas or harness.cores()
-        each = itertools.product(self.lengths, self.dropouts)
-        return [self.cell(length, rate, replicas=replicas, shortest=self.shortest) for length, rate in each]
+        combinations = itertools.product(self.lengths, self.dropouts)
+        return [self.cell(length, rate, replicas=replicas, shortest=self.shortest) for length, rate in combinations]
 
-    def run(self, say: Callable[[str], None]) -> list[Row]:
+    def run(self, log: Callable[[str], None]) -> list[Row]:
         devices.configure(replicas=self.replicas or harness.cores())
-        if why := harness.why_missing(["torch"]):
-            say(f"torch: {why}")
+        if reason := harness.why_missing(["torch"]):
+            log(f"torch: {reason}")
         rows = []
         for cell in self.cells():
             length, rate = cell.train.max_length, cell.train.dropout
-            say(f"{length} symbols, dropout {rate} ...")
-            calls = {name: make(cell) for name, make in contenders(cell).items()}
-            seconds = harness.interleaved(calls, self.rounds)
-            replicas = {name: len(cell.seeds) if many(name) else 1 for name in calls}
-            each = {name: [one / replicas[name] for one in own] for name, own in seconds.items()}
+            log(f"{length} symbols, dropout {rate} ...")
+            calls = {name: make() for name, make in contenders(cell).items()}
+            replicas = {name: num_replicas(name, cell) for name in calls}
+            seconds_of_all = harness.interleaved(calls, self.rounds)
+            seconds = {name: [x / replicas[name] for x in rounds] for name, rounds in seconds_of_all.items()}
             rows += [
                 {"contender": name, "length": length, "shortest": cell.train.min_length, "dropout": rate}
-                | {"replicas": replicas[name], **figures, **self.about}
-                for name, figures in harness.summary(each, BASELINE).items()
+                | {"replicas": replicas[name], **figures, **self.settings}
+                for name, figures in harness.summary(seconds, BASELINE).items()
             ]
         return rows
 
     def table(self, rows: list[Row]) -> str:
         header = ["symbols", "dropout", "contender", "replicas", "ms", "times ours"]
-        shown = ("length", "dropout", "contender", "replicas")
-        lines = [[*(row[name] for name in shown), f"{row['median_seconds'] * 1e3:.4g}", harness.ratio_text(row)] for row in rows]
-        said = []
-        for name, target in TARGETS.items():
-            if found := [row["ratio"] for row in rows if row["contender"] == name]:
-                said.append(f"Ours takes at most {1 / min(found):.2f} of the time of {name}; the target is {target}.")
-        alone = {(row["length"], row["dropout"]): row["ratio"] for row in rows if row["contender"] == f"{BASELINE}:one-replica"}
-        for name in TARGETS if alone else ():
-            found = [row["ratio"] / alone[row["length"], row["dropout"]] for row in rows if row["contender"] == name]
-            if found:
-                said.append(f"One replica of ours alone takes at most {1 / min(found):.2f} of the time of {name}.")
+        columns = ("length", "dropout", "contender", "replicas")
+        lines = [
+            [*(row[name] for name in columns), f"{row['median_seconds'] * 1e3:.4g}", harness.ratio_text(row)] for row in rows
+        ]
         text = harness.markdown(header, lines)
-        about = f"A step of one replica, {self.batch_size} examples: {harness.ROUNDS.format(rounds=self.rounds)}"
-        return "\n".join([text, "", about, *said])
+        rounds = harness.ROUNDS.format(rounds=self.rounds)
+        return "\n".join([text, "", f"A step of one replica, {self.batch_size} examples: {rounds}", *_shares(rows)])
 
 
-def many(name: str) -> bool:
-    """Whether a contender trains all replicas at once."""
-    return name.startswith(BASELINE) and not name.endswith("one-replica")
+def contenders(cell: Cell) -> dict[str, Make]:
+    """By name, a function that makes the contender's call; "ours" comes first."""
+    made: dict[str, Make] = {name: _ours(cell, plan) for name, plan in plans(cell).items()}
+    if len(cell.seeds) > 1:
+        alone = replace(cell, seeds=cell.seeds[:1])
+        made[ONE_REPLICA] = _ours(alone, microbatch_plan(alone))
+    if cell.model.compute_dtype == "float32":
+        made["plain-jax"] = lambda: plain_jax.trainer(
+            cell, training.first_seed_params(cell), training.first_seed_batches(cell, BATCHES), training.optimizer(cell)
+        )
+        if harness.why_missing(["torch"]) is None and jax.default_backend() == "cpu":
+            pytorch = importlib.import_module("benchmarks.contenders.pytorch")
+            made["torch"] = lambda: pytorch.trainer(
+                cell, training.first_seed_params(cell), training.first_seed_batches(cell, BATCHES), training.learning_rates(cell)
+            )
+    return made
+
+
+def plans(cell: Cell) -> dict[str, MicrobatchPlan]:
+    """By the name of its contender, the plan that the package chooses, and plans that each leave one mechanism out."""
+    chosen = microbatch_plan(cell)
+    found = {BASELINE: chosen, "ours:whole-batch": training.whole_batch(cell)}
+    if len(chosen.bucket_lengths) > 1:
+        found["ours:one-bucket"] = training.one_bucket(cell)
+    implementations = {
+        "ours:reference-attention": Implementation(attention="reference"),
+        "ours:token-axes": Implementation(tokens_as_rows=False),
+    }
+    if cell.train.dropout:
+        implementations["ours:threefry"] = Implementation(dropout="threefry")
+    if cell.model.compute_dtype == "bfloat16" and has_fused_kernel():
+        implementations["ours:unfused"] = Implementation(fused_attention=False)
+    return found | {name: training.computed_with(cell, implementation) for name, implementation in implementations.items()}
+
+
+def num_replicas(name: str, cell: Cell) -> int:
+    """How many replicas a contender trains in a step."""
+    return len(cell.seeds) if name.startswith(BASELINE) and name != ONE_REPLICA else 1
+
+
+def _ours(cell: Cell, plan: MicrobatchPlan) -> Make:
+    return lambda: training.trainer(cell, plan)
+
+
+def _shares(rows: list[Row]) -> list[str]:
+    """For each other library, the largest share of its time that ours takes: several replicas at once, and one alone."""
+    alone = {(row["length"], row["dropout"]): row["ratio"] for row in rows if row["contender"] == ONE_REPLICA}
+    several, single = [], []
+    for name, target in TARGETS.items():
+        others = [row for row in rows if row["contender"] == name]
+        if others:
+            share = max(1 / row["ratio"] for row in others)
+            several.append(f"Ours takes at most {share:.2f} of the time of {name}; the target is {target}.")
+        if others and alone:
+            share = max(alone[row["length"], row["dropout"]] / row["ratio"] for row in others)
+            single.append(f"One replica of ours alone takes at most {share:.2f} of the time of {name}.")
+    return several + single

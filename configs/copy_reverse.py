@@ -1,18 +1,19 @@
-"""The quickstart's question asked properly: ten seeds, a larger model, training lengths up to 40, test lengths up to 800.
+"""The quickstart's question at full size: ten seeds, a larger model, training lengths up to 40, test lengths up to 800.
 
 Command:
     python -m experiments.compare configs/copy_reverse.py --out out/copy_reverse
 
-Cost: 14 cells of 10 seeds and 10,000 steps, about 7e16 floating-point operations of training (6 x parameters x tokens).
-Meant for an accelerator, where its authors had no chance to time it. On 2 CPU cores a step of one seed took 0.66 s
-(bfloat16, median of 3 chunks of 2 steps, two seeds at once): 11 days. There, start with
+Cost: 14 cells of 10 seeds and 10,000 steps, about 7e16 floating-point operations of training (6 x parameters x tokens). This is
+meant for an accelerator; it has not been timed on one. On 2 CPU cores a step of one seed took 0.66 s (bfloat16, median of 3
+chunks of 2 steps, two seeds at once), so the whole would take 11 days. On a CPU, start with
     --seeds 0 1 --encoders RoPE --tasks copy --train.steps 1000 --evaluate.lengths 40 44 48 80
 
-Expected: what the quickstart shows at small size (results/quickstart): added encodings stop at the training length, RoPE a few
-symbols after it, DynamicLinear later, and nothing holds at twice the training length. Not run to the end by its authors: a
-result that differs is news.
+Chosen: nothing was tuned. RoPE(learn_base=True) and RoPE(learn_angles=True) are separate methods, because what they learn is
+part of their weights.
 
-RoPE(learn_base=True) and RoPE(learn_angles=True) are cells of their own: what they learn is part of their weights.
+Expected: what the quickstart shows at small size (results/quickstart). Encodings that are added to the input stop at the
+training length, RoPE a few symbols after it, DynamicLinear later, and nothing holds at twice the training length. This
+experiment has not been run to the end: a result that differs is news.
 """
 
 from rope_jax import NTK, DynamicLinear, DynamicNTK, Learned, Linear, NoPE, RoPE, Sinusoidal

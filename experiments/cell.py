@@ -1,4 +1,4 @@
-"""One cell from its config to its rows: trained, or taken up where a checkpoint left it, then evaluated."""
+"""One cell from its config to its rows: trained from the beginning or from its last checkpoint, then evaluated."""
 
 import time
 from collections.abc import Callable
@@ -17,10 +17,10 @@ from rope_jax.training.train import TrainState, fit
 
 
 def display() -> Progress:
-    """A bar with loss, speed and time left on stderr; silent where that is not a terminal."""
+    """A progress bar on stderr with loss, speed and time left; nothing where stderr is not a terminal."""
     console = Console(stderr=True)
     return Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),  # names may hold brackets
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f}"),
         TextColumn("{task.fields[status]}"),
@@ -33,14 +33,14 @@ def display() -> Progress:
 def run_cell(
     cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> None:
-    """Runs what is left to do of a cell; its folder says how far it came. `check` is called often, and may raise."""
+    """Runs what is left to do of a cell, as its folder records. `check` is called often, and may raise an exception to stop."""
     state = _train(cell, folder, progress, title, checkpoint_seconds, check)
     variants, lengths = len(cell.method.all_variants), len(cell.evaluate.lengths)
     bar = progress.add_task(f"{title} evaluating", total=variants * lengths, status="")
     rows: list[dict[str, Any]] = []
-    for found in evaluate(cell, state.params, np.asarray(state.diverged_at)):
+    for of_length in evaluate(cell, state.params, np.asarray(state.diverged_at)):
         check()
-        rows += found
+        rows += of_length
         progress.update(bar, advance=1)
     progress.remove_task(bar)
     names = [variant.name for variant in cell.method.all_variants]

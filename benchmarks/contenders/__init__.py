@@ -1,1 +1,1 @@
-"""Other implementations that the benchmarks compare with."""
+"""Other implementations that the benchmarks compare this package with."""

@@ -1,7 +1,7 @@
 """The same training step as one would first write it in JAX: the contender "plain-jax".
 
-Einsum attention over all queries, rotation by concatenation, a linear map of [B, T, width], dropout from jax.random, the whole
-batch at once, one seed after the other. It shares with this package the parameters, the tasks and the optimiser, nothing else.
+Einsum attention over all queries, rotation by concatenation, linear maps of [B, T, width], dropout from jax.random, the whole
+batch at once, one seed. It gets parameters, examples and the optimiser from this package, and shares nothing else with it.
 """
 
 import math
@@ -15,7 +15,6 @@ import optax
 
 from rope_jax.study.config import Cell
 from rope_jax.tasks.base import Batch
-from rope_jax.training.train import init_state, optimizer
 
 
 def logits(params: Any, tokens: jax.Array, key: jax.Array, *, num_heads: int, rate: float) -> jax.Array:
@@ -50,31 +49,36 @@ def logits(params: Any, tokens: jax.Array, key: jax.Array, *, num_heads: int, ra
     return norm(x, params["norm"]["scale"]) @ params["head"]["kernel"]
 
 
-def stepper(cell: Cell) -> Any:
-    """The compiled step: (params, opt_state, batch, step) -> (params, opt_state, loss before it)."""
-    make = optimizer(cell.train)
+def stepper(cell: Cell, optimizer: optax.GradientTransformation) -> Any:
+    """The jitted step: (params, opt_state, batch, step) -> (params, opt_state, loss before the step)."""
 
     def loss(params: Any, batch: Batch, key: jax.Array) -> jax.Array:
-        found = logits(params, batch.tokens, key, num_heads=cell.model.num_heads, rate=cell.train.dropout)
-        losses = optax.softmax_cross_entropy_with_integer_labels(found, batch.targets)
+        predicted = logits(params, batch.tokens, key, num_heads=cell.model.num_heads, rate=cell.train.dropout)
+        losses = optax.softmax_cross_entropy_with_integer_labels(predicted, batch.targets)
         return jnp.sum(losses * batch.loss_mask) / jnp.sum(batch.loss_mask)
 
     def advance(params: Any, opt_state: Any, batch: Batch, step: int) -> tuple[Any, Any, jax.Array]:
         value, gradient = jax.value_and_grad(loss)(params, batch, jax.random.fold_in(jax.random.key(0), step))
-        updates, opt_state = make.update(gradient, opt_state, params)
+        updates, opt_state = optimizer.update(gradient, opt_state, params)
         return optax.apply_updates(params, updates), opt_state, value
 
     return jax.jit(advance, donate_argnums=(0, 1))
 
 
-def trainer(cell: Cell, batches: list[Batch]) -> Callable[[], float]:
-    """A call that trains on the next of the batches and returns the loss before the step."""
-    state = jax.jit(lambda seed: init_state(seed, cell))(np.uint32(cell.seeds[0]))
-    carry, run, step = [state.params, state.opt_state], stepper(cell), 0
+def trainer(cell: Cell, params: Any, batches: list[Batch], optimizer: optax.GradientTransformation) -> Callable[[], float]:
+    """A call that trains on the next of the batches, in turns, and returns the loss before the step.
+
+    Args:
+      cell: the model's sizes and the dropout rate.
+      params: of one seed; the first call consumes them.
+      batches: taken in turns.
+      optimizer: optax's.
+    """
+    opt_state, run, step = jax.jit(optimizer.init)(params), stepper(cell, optimizer), 0
 
     def call() -> float:
-        nonlocal step
-        carry[0], carry[1], value = run(*carry, batches[step % len(batches)], step)
+        nonlocal params, opt_state, step
+        params, opt_state, value = run(params, opt_state, batches[step % len(batches)], step)
         step += 1
         return float(value)
 

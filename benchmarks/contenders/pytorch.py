@@ -1,4 +1,4 @@
-"""The same training step in eager PyTorch, with its fused attention: the contender "torch". Needs the extra `benchmark`."""
+"""The same training step and attention in eager PyTorch: the contender "torch". Needs the extra `benchmark`."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from benchmarks import harness
 from rope_jax.optimizers import AdamW
 from rope_jax.study.config import Cell
 from rope_jax.tasks.base import Batch
-from rope_jax.training.train import init_state, learning_rate
 
 
 class Block(nn.Module):
@@ -62,7 +61,7 @@ class Transformer(nn.Module):
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turns [B, H, T, D] by halves."""
+    """Rotates [B, H, T, D] in the layout "half"."""
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
@@ -76,37 +75,48 @@ def load(module: Transformer, params: Any) -> None:
     put(module.embedding.weight, params["embedding"])
     put(module.norm.weight, params["norm"]["scale"])
     put(module.head.weight, params["head"]["kernel"].T)
-    for block, own in zip(module.blocks, (own for _, own in sorted(params["blocks"].items())), strict=True):
+    for block, (_, values) in zip(module.blocks, sorted(params["blocks"].items()), strict=True):
         for name in ("attention_norm", "mlp_norm"):
-            put(getattr(block, name).weight, own[name]["scale"])
+            put(getattr(block, name).weight, values[name]["scale"])
         for layer, names in (("attention", ("project", "out")), ("mlp", ("up", "down"))):
             for name in names:
-                put(getattr(block, name).weight, own[layer][name]["kernel"].T)
+                put(getattr(block, name).weight, values[layer][name]["kernel"].T)
 
 
-def trainer(cell: Cell, batches: list[Batch]) -> Callable[[], float]:
-    """A call that trains on the next of the batches and returns the loss before the step."""
+def trainer(cell: Cell, params: Any, batches: list[Batch], learning_rates: np.ndarray) -> Callable[[], float]:
+    """A call that trains on the next of the batches, in turns, and returns the loss before the step.
+
+    Args:
+      cell: the model's sizes, the dropout rate and the optimiser, which must be AdamW.
+      params: of one seed of `rope_jax.model.transformer`, where training begins.
+      batches: taken in turns.
+      learning_rates: of each step; later steps have the last one.
+
+    Raises:
+      ValueError: the optimiser is another one.
+    """
+    adamw = cell.train.optimizer
+    if not isinstance(adamw, AdamW):
+        raise ValueError(f"the PyTorch contender trains with AdamW, got {adamw!r}; choose AdamW in the cell's train settings")
     torch.set_num_threads(harness.cores())
     module = Transformer(cell)
-    load(module, jax.device_get(jax.jit(lambda seed: init_state(seed, cell).params)(np.uint32(cell.seeds[0]))))
+    load(module, jax.device_get(params))
     parameters = list(module.parameters())
-    settings = cell.train.optimizer
-    if not isinstance(settings, AdamW):
-        raise ValueError(f"the PyTorch contender trains with AdamW, got {settings!r}; choose AdamW in the cell's train settings")
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": adamw.weight_decay},
         {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(settings.b1, settings.b2), eps=settings.eps)
-    rates = np.asarray(learning_rate(cell.train)(np.arange(cell.train.steps)))
-    tensors = [tuple(torch.from_numpy(np.array(x)).long() for x in batch[:3]) for batch in batches]
+    optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(adamw.b1, adamw.b2), eps=adamw.eps)
+    tensors = [
+        tuple(torch.from_numpy(np.array(x)).long() for x in (batch.tokens, batch.targets, batch.loss_mask)) for batch in batches
+    ]
     step = 0
 
     def call() -> float:
         nonlocal step
         tokens, targets, mask = tensors[step % len(tensors)]
         for group in optimizer.param_groups:
-            group["lr"] = float(rates[min(step, len(rates) - 1)])
+            group["lr"] = float(learning_rates[min(step, len(learning_rates) - 1)])
         losses = functional.cross_entropy(module(tokens).flatten(0, 1), targets.flatten(), reduction="none")
         value = (losses * mask.flatten()).sum() / mask.sum()
         optimizer.zero_grad()
@@ -117,3 +127,25 @@ def trainer(cell: Cell, batches: list[Batch]) -> Callable[[], float]:
         return float(value.detach())
 
     return call
+
+
+def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, w: np.ndarray) -> dict[str, Callable[[], Any]]:
+    """The calls of scaled_dot_product_attention under a causal mask, by direction.
+
+    Args:
+      q, k, v: float32 [B, T, H, D]; PyTorch gets them as [B, H, T, D], contiguous.
+      w: of the same shape; "backward" is the gradient of sum(w * attention(q, k, v)).
+    """
+    torch.set_num_threads(harness.cores())
+    *inputs, weights = (torch.from_numpy(np.array(x)).transpose(1, 2).contiguous() for x in (q, k, v, w))
+    tracked = [x.clone().requires_grad_() for x in inputs]
+
+    def forward() -> torch.Tensor:
+        with torch.no_grad():
+            return functional.scaled_dot_product_attention(*inputs, is_causal=True)
+
+    def backward() -> tuple[torch.Tensor, ...]:
+        total = (weights * functional.scaled_dot_product_attention(*tracked, is_causal=True)).sum()
+        return torch.autograd.grad(total, tracked)
+
+    return {"forward": forward, "backward": backward}

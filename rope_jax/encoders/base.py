@@ -1,19 +1,20 @@
-"""What a position encoding is to a model: parameters, tables, and three doors.
+"""What a position encoder is to a model: parameters, tables and three hooks.
 
-An encoding acts in one of three places. It adds to the input (`embed`), turns queries and keys (`rotate`) or adds to the
-attention logits (`bias`). A model opens all three doors, always; a door that an encoder does not define is the identity.
+An encoder acts in one of three places: `embed` adds to the input, `rotate` transforms queries and keys, `bias` adds to the
+attention logits. A model calls all three hooks. A hook that an encoder does not define is the identity.
 
 What flows, once a forward pass::
 
     params --prepare(length)--> prepared --tables(positions)--> tables --> embed, rotate, bias (every layer)
 
-`prepare` settles what depends on the parameters and the current length alone (RoPE: its frequencies). Two encoders that
-differ in nothing else share one compiled program, which is how one trained model is evaluated under many scaling rules.
+`prepare` computes what depends on the parameters and the current length alone (RoPE: its frequencies). Two encoders that differ
+in nothing else share one compiled program: one trained model is evaluated under many scaling rules in this way.
 
 Shape legend: B batch, T time, H heads, D head dim, R rotary dim.
 """
 
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ import jax
 from ._internal.typed_dataclass import Checked
 from .positions import Positions
 
-__all__ = ["Dims", "Encoder", "NoPE"]
+__all__ = ["Dims", "Encoder", "NoPE", "Requirements", "check_requirements"]
 
 Params = Any  # a pytree of arrays; {} when nothing is learned
 Prepared = Any  # a pytree of arrays
@@ -31,108 +32,125 @@ Tables = Any  # a pytree of arrays
 
 @dataclass(frozen=True, kw_only=True)
 class Dims:
-    """The sizes of the model that an encoder is plugged into.
+    """The sizes of the model that an encoder is part of.
 
     Attributes:
       width: features of the residual stream.
       num_heads: attention heads.
       head_dim: features of one head.
+      num_layers: layers; read by encoders that differ from layer to layer.
     """
 
     width: int
     num_heads: int
     head_dim: int
+    num_layers: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """What an encoder requires of positions, sizes and layers. The default requires nothing.
+
+    Attributes:
+      position_axes: the fewest and the most axes of positions that it reads; a most of None is no limit. None: it reads positions
+        without an axis of axes only. Such positions are readable for every encoder.
+      whole_positions: positions must be integers.
+      max_position: the largest position that it can encode; None is no limit.
+      beyond: the error for a larger position, a format string with {position} and {length}, which is position + 1.
+      length: it reads the current length, so the length of the answer is privileged information.
+      original_lengths: the trained lengths, in input positions, that its options state.
+      per_layer: layers differ. Every leaf of `tables` has a leading axis of `dims.num_layers`, and layer i gets entry i.
+      sizes: called with the Dims of a model; raises ValueError if the encoder does not fit them.
+    """
+
+    position_axes: tuple[int, int | None] | None = (1, None)
+    whole_positions: bool = False
+    max_position: int | None = None
+    beyond: str = "position {position} is too large for this encoder; keep to smaller positions"
+    length: bool = False
+    original_lengths: frozenset[int] = frozenset()
+    per_layer: bool = False
+    sizes: Callable[[Dims], None] | None = None
+
+    @staticmethod
+    def together(each: Iterable["Requirements"]) -> "Requirements":
+        """The requirements of several encoders that are used together."""
+        every = tuple(each)
+        axes = [one.position_axes for one in every]
+        readable = [limits for limits in axes if limits is not None]
+        most = [limits[1] for limits in readable if limits[1] is not None]
+        limited = [one for one in every if one.max_position is not None]
+        tightest = min(limited, key=lambda one: one.max_position or 0, default=Requirements())
+        checks = [one.sizes for one in every if one.sizes is not None]
+
+        def sizes(dims: Dims) -> None:
+            for check in checks:
+                check(dims)
+
+        return Requirements(
+            position_axes=(
+                (max((limits[0] for limits in readable), default=1), min(most, default=None)) if None not in axes else None
+            ),
+            whole_positions=any(one.whole_positions for one in every),
+            max_position=tightest.max_position,
+            beyond=tightest.beyond,
+            length=any(one.length for one in every),
+            original_lengths=frozenset().union(*(one.original_lengths for one in every)),
+            per_layer=any(one.per_layer for one in every),
+            sizes=sizes if checks else None,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoder(Checked):
-    """Base of all position encodings; on its own the identity.
+    """Base of all position encoders; by itself the identity.
 
-    Encoders are frozen, hashable and hold Python numbers, strings and tuples only. They say nothing of the model's size: sizes
-    come with `dims` and with the arrays.
+    Encoders are frozen and hashable, and hold Python numbers, strings and tuples only. They do not store the sizes of the model:
+    sizes come with `dims` and with the arrays. An encoder overrides those of these eight members that it needs.
     """
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Draws the learned parameters: a pytree of float32 arrays, {} when nothing is learned."""
         return {}
 
-    def check(self, dims: Dims, length: int) -> None:
-        """Raises ValueError if a model of these sizes cannot run over positions 0 .. length - 1. Called before tracing."""
-
-    def check_positions(self, axes: int | None, real: bool) -> None:
-        """Raises ValueError unless it reads positions of so many axes (None: the usual one), real or whole.
-
-        Called before tracing.
-        """
-
-    def check_layers(self, num_layers: int) -> None:
-        """Raises ValueError unless its period divides the layers of the model."""
-        if num_layers % self.period:
-            fitting = self.period * max(1, round(num_layers / self.period))
-            raise ValueError(
-                f"model.num_layers {num_layers} is not a multiple of the {self.period} layers that {type(self).__name__} "
-                f"describes; use {fitting} layers, or another pattern"
-            )
-
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> Prepared:
-        """What parameters and current length settle, before any position is known; by default the parameters."""
+        """Computes what depends on parameters and current length alone; by default the parameters."""
         return params
 
     def tables(self, prepared: Prepared, positions: Positions) -> Tables:
-        """What all layers share (cos and sin, say), computed once a forward pass; by default `prepared` itself."""
+        """Computes what all layers share (cos and sin, say), once a forward pass; by default `prepared` itself."""
         return prepared
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
-        """Door 1: adds to the token embeddings x, [..., T, width]."""
+        """Adds to the token embeddings x, [..., T, width]."""
         return x
 
     def rotate(self, tables: Tables, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Door 2: turns q, [..., Tq, H, D], and k, [..., Tk, H, D]."""
+        """Transforms q, [..., Tq, H, D], and k, [..., Tk, H, D]."""
         return q, k
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array | None:
-        """Door 3: what is added to the logits, float32 [..., H, Tq, Tk]; None = nothing.
+        """Returns what is added to the logits, float32 [..., H, Tq, Tk]; None adds nothing.
 
-        Attention calls this a block of queries at a time, with q and what positions say of queries cut to the block, and k and
-        what they say of keys cut to those that the block may see: a value must not depend on how many keys there are.
+        Attention calls this for one block of queries at a time. Then q and the positions of queries are cut to the block, and k
+        and the positions of keys are cut to the keys that the block may see: a value must not depend on the number of keys.
         """
         return None
 
     @property
-    def period(self) -> int:
-        """After how many layers its doors repeat: 1, unless layers differ."""
-        return 1
-
-    def at_layer(self, layer: int, tables: Tables) -> tuple["Encoder", Tables]:
-        """The encoder whose doors a layer (from 0) opens, and its tables: by default this one, in every layer."""
-        return self, tables
+    def requirements(self) -> Requirements:
+        """What the encoder requires of positions, sizes and layers."""
+        return Requirements()
 
     @property
-    def variant_fields(self) -> frozenset[str]:
+    def retunable(self) -> frozenset[str]:
         """The options that act through `prepare` alone, so that they may change on a trained model."""
         return frozenset()
-
-    def changed_by(self, variant: "Encoder") -> set[str]:
-        """What makes `variant` more than another way to run this trained encoder: options outside `variant_fields`."""
-        if type(variant) is not type(self):
-            return {"the class"}
-        names = (field.name for field in dataclasses.fields(self))
-        return {name for name in names if getattr(variant, name) != getattr(self, name)} - self.variant_fields
-
-    @property
-    def presumed_lengths(self) -> frozenset[int]:
-        """The trained lengths, in input positions, that the encoding or its parts presume."""
-        return frozenset()
-
-    @property
-    def needs_length(self) -> bool:
-        """Whether the encoding reads the current length, and so presumes that the answer's length is known."""
-        return False
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPE(Encoder):
-    """No position encoding: order is seen through the causal mask alone (Kazemnejad et al. 2023, arXiv:2305.19466).
+    """No position encoding: the causal mask alone gives the model the order (Kazemnejad et al. 2023, arXiv:2305.19466).
 
     Formula: none
     Extrapolates: yes in form, there is nothing to run out of
@@ -142,3 +160,68 @@ class NoPE(Encoder):
       >>> rj.NoPE().bias({}, q, k, positions) is None
       True
     """
+
+
+def changed_options(trained: Any, variant: Any, path: str = "") -> Iterator[str]:
+    """Yields the paths of the options in which two encoders differ, such as "scaling" or "encoders[1].slope_scale".
+
+    A path ends at the first option that is not an encoder, a tuple of encoders or a pattern of them. Where the classes or the
+    numbers of encoders differ, the path is that of the whole; for the encoders themselves it is "the class".
+    """
+    if trained == variant:
+        return
+    if type(trained) is not type(variant):
+        yield path or "the class"
+        return
+    if isinstance(trained, tuple) and len(trained) == len(variant) and any(isinstance(value, Encoder) for value in trained):
+        for i, pair in enumerate(zip(trained, variant, strict=True)):
+            yield from changed_options(*pair, f"{path}[{i}]")
+    elif isinstance(trained, Encoder) or (not path and dataclasses.is_dataclass(trained)):
+        for field in dataclasses.fields(trained):
+            value, other = getattr(trained, field.name), getattr(variant, field.name)
+            yield from changed_options(value, other, f"{path}.{field.name}" if path else field.name)
+    else:
+        yield path
+
+
+def check_requirements(
+    encoder: Encoder,
+    dims: Dims,
+    *,
+    position_axes: int | None = None,
+    real_positions: bool = False,
+    max_position: int = 0,
+) -> None:
+    """Raises ValueError unless a model of these sizes can use the encoder with such positions. Traces nothing.
+
+    Args:
+      encoder: to be checked; of one that combines several, each is checked by itself, so that the message names it.
+      dims: the sizes of the model.
+      position_axes: how many axes the positions have; None for positions without an axis of axes.
+      real_positions: whether positions are real numbers.
+      max_position: the largest position.
+    """
+    several = getattr(encoder, "encoders", ())
+    for one in several:
+        check_requirements(one, dims, position_axes=position_axes, real_positions=real_positions, max_position=max_position)
+    needs, name = encoder.requirements, type(encoder).__name__
+    if several:
+        return
+    if needs.sizes is not None:
+        needs.sizes(dims)
+    if position_axes is not None:
+        fewest, most = needs.position_axes or (0, 0)
+        if position_axes < fewest or (most is not None and position_axes > most):
+            limits = "no more than one" if not most else f"{fewest} to {most}" if most != fewest else f"{most}"
+            limits = limits if needs.position_axes is None or most is not None else f"at least {fewest}"
+            raise ValueError(
+                f"{name} reads positions of {limits} axes, but these have {position_axes}; use RoPE with sections=, which reads "
+                "several axes, or a bias with axis=, which reads one of them"
+            )
+    if real_positions and needs.whole_positions:
+        raise ValueError(
+            f"{name} needs integer positions, but these are real numbers; use an encoder that is a function of real positions, "
+            "such as Sinusoidal, RoPE, ALiBi or Kerple"
+        )
+    if needs.max_position is not None and max_position > needs.max_position:
+        raise ValueError(needs.beyond.format(position=max_position, length=max_position + 1))

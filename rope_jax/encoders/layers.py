@@ -1,36 +1,90 @@
-"""Another encoding in each layer."""
+"""A pattern of encoders over the layers of a model."""
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Encoder
-from .combine import Parts
+import jax
+
+from ._internal.typed_dataclass import Checked
+from .base import Dims, Encoder, Params, Requirements
+from .combine import init_each, prepare_each, require_encoders, retunable_each, tables_each
+from .positions import Positions
 
 __all__ = ["Layers"]
 
 
 @dataclass(frozen=True, init=False)
-class Layers(Parts):
-    """Gives layer i the doors of part i, and begins anew after the last: the layers are a multiple of the parts.
+class Layers(Checked):
+    """A pattern of encoders over layers: layer i uses encoder i modulo their number.
 
-    RoPE in three layers of four (arXiv:2501.18795) is `Layers(RoPE(), RoPE(), RoPE(), NoPE())`; a window on every second
-    layer (Gemma 2, arXiv:2408.00118), `Layers(Compose(RoPE(), SlidingWindow(size=8)), RoPE())`. What a part adds to the input is
-    added where its first layer begins. Each part has parameters of its own, shared by the layers that it is given.
+    It is not an encoder: it has no hooks. A `Method` takes it in place of an encoder, and the model asks it once a layer, with
+    `encoder(layer)`. The number of layers is a multiple of the number of encoders. RoPE in three layers of four is
+    (arXiv:2501.18795) `Layers(RoPE(), RoPE(), RoPE(), NoPE())`; a window on every second layer (Gemma 2, arXiv:2408.00118) is
+    `Layers(Compose(RoPE(), SlidingWindow(size=8)), RoPE())`. What an encoder adds to the input is added before its first layer.
+    Each encoder has parameters of its own, shared by the layers that use it.
 
-    Formula: the parts', each in its layers
-    Extrapolates: as its parts do
-    Knows: what its parts know
+    Formula: those of its encoders, each in its layers
+    Extrapolates: as its encoders do
+    Knows: what its encoders know
 
     Example:
-      >>> encoder = rj.Layers(rj.RoPE(), rj.NoPE())
-      >>> encoder.at_layer(3, encoder.tables(encoder.prepare({}, None, dims), positions))[0]
+      >>> rj.Layers(rj.RoPE(), rj.NoPE()).encoder(3)
       NoPE()
+
+    Attributes:
+      encoders: the encoders, one argument each.
     """
 
-    @property
-    def period(self) -> int:
-        return len(self.parts)
+    encoders: tuple[Encoder, ...] = dataclasses.field(metadata={"positional": True})
 
-    def at_layer(self, layer: int, tables: tuple[Any, ...]) -> tuple[Encoder, Any]:
-        part = layer % len(self.parts)
-        return self.parts[part], tables[part]
+    def __init__(self, *positional: Encoder, encoders: tuple[Encoder, ...] = ()) -> None:
+        object.__setattr__(self, "encoders", require_encoders("Layers", (*positional, *encoders)))
+        self.__post_init__()
+
+    def encoder(self, layer: int) -> Encoder:
+        """The encoder of a layer, counted from 0."""
+        return self.encoders[layer % len(self.encoders)]
+
+    def init(self, key: jax.Array, dims: Dims) -> Params:
+        """The parameters of encoder i under "encoder<i>"; an encoder that learns nothing has no entry."""
+        several = len(self.encoders) > 1
+        return init_each(self.encoders, jax.random.split(key, len(self.encoders)) if several else (key,), dims)
+
+    def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> tuple[Any, ...]:
+        """What each encoder prepares, as `Encoder.prepare`."""
+        return prepare_each(self.encoders, params, length, dims)
+
+    def tables(self, prepared: tuple[Any, ...], positions: Positions) -> tuple[Any, ...]:
+        """The tables of each encoder, as `Encoder.tables`."""
+        return tables_each(self.encoders, prepared, positions)
+
+    def tables_of_layer(self, tables: tuple[Any, ...], layer: int) -> Any:
+        """The tables that the hooks of a layer's encoder take; where layers differ (`Requirements.per_layer`), their entry."""
+        each = tables[layer % len(self.encoders)]
+        return jax.tree.map(lambda x: x[layer], each) if self.encoder(layer).requirements.per_layer else each
+
+    @property
+    def requirements(self) -> Requirements:
+        """The requirements of all its encoders together."""
+        return Requirements.together(encoder.requirements for encoder in self.encoders)
+
+    @property
+    def retunable(self) -> frozenset[str]:
+        """The options that may change on a trained model, as paths: "encoders[1].slope_scale"."""
+        return retunable_each(self.encoders)
+
+    def check_num_layers(self, num_layers: int) -> None:
+        """Raises ValueError unless the number of layers is a multiple of the number of encoders."""
+        period = len(self.encoders)
+        if num_layers % period:
+            fitting = period * max(1, round(num_layers / period))
+            raise ValueError(
+                f"model.num_layers {num_layers} is not a multiple of the {period} encoders of Layers; use {fitting} layers, or "
+                "another pattern"
+            )
+
+
+def as_layers(encoder: Encoder | Layers) -> Layers:
+    """The pattern itself, or the pattern of one encoder for all layers."""
+    return encoder if isinstance(encoder, Layers) else Layers(encoder)

@@ -7,8 +7,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from .base import Dims, Encoder, Params, Tables
-from .positions import Positions, require_axis
+from .base import Dims, Encoder, Params, Requirements, Tables
+from .positions import Positions
 
 __all__ = ["LogN", "LogitScale", "log_n_scale"]
 
@@ -67,7 +67,6 @@ class LogitScale(Encoder):
     scale: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 < self.scale < math.inf:
             raise ValueError(f"LogitScale scale must be positive, got {self.scale}; 1.0 changes nothing")
 
@@ -78,7 +77,7 @@ class LogitScale(Encoder):
         return _scaled(q, tables), k
 
     @property
-    def variant_fields(self) -> frozenset[str]:
+    def retunable(self) -> frozenset[str]:
         return frozenset({"scale"})
 
 
@@ -103,12 +102,7 @@ class LogN(Encoder):
     by: Literal["position", "length"] = "position"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require_long(self.original_length)
-
-    def check_positions(self, axes: int | None, real: bool) -> None:
-        if self.by == "position":
-            require_axis(axes, None, "LogN(by='position')")
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
         """What turns ln n into the scale, float32 []; by length, the scale itself, float32 [...]."""
@@ -127,13 +121,13 @@ class LogN(Encoder):
         return _scaled(q, jnp.reshape(tables, (1,) * (q.ndim - tables.ndim) + tables.shape)), k
 
     @property
-    def variant_fields(self) -> frozenset[str]:
+    def requirements(self) -> Requirements:
+        return Requirements(
+            position_axes=None if self.by == "position" else (1, None),
+            length=self.by == "length",
+            original_lengths=frozenset({self.original_length}),
+        )
+
+    @property
+    def retunable(self) -> frozenset[str]:
         return frozenset({"original_length"})
-
-    @property
-    def needs_length(self) -> bool:
-        return self.by == "length"
-
-    @property
-    def presumed_lengths(self) -> frozenset[int]:
-        return frozenset({self.original_length})

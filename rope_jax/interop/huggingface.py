@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rope_jax.encoders.base import Dims, NoPE
+from rope_jax.encoders.base import Dims, NoPE, check_requirements
 from rope_jax.encoders.rotary.rope import RoPE
 from rope_jax.encoders.rotary.scaling.base import FrequencyMap
 from rope_jax.encoders.rotary.scaling.longrope import LongRoPE
@@ -146,7 +146,7 @@ def _fitted(rope: RoPE, model: Config) -> RoPE:
     head_dim = head_dim or head_dim_of(model)
     if head_dim is not None:
         try:
-            rope.check(Dims(width=head_dim, num_heads=1, head_dim=head_dim), 1)
+            check_requirements(rope, Dims(width=head_dim, num_heads=1, head_dim=head_dim))
         except ValueError as error:
             shown = f"head_dim={head_dim}, {FRACTION}={rope.rotary_fraction}, mrope_section={rope.sections}"
             raise ValueError(f"this config ({shown}) does not fit together: {error}") from None

@@ -1,8 +1,8 @@
-"""How scores become outputs: softmax(q k^T / sqrt(D) + bias) v, in blocks over the queries (Vaswani et al. 2017, eq. 1).
+"""Attention: softmax(q k^T / sqrt(D) + bias) v under a causal mask (Vaswani et al. 2017, eq. 1).
 
-A block's scores are [H, block, Tk], and the backward pass computes them anew where there are several blocks, so memory grows with
-the length and not with its square; a short text is one block (`block_sizes`). `attend` and `attend_reference` are the same
-function; the second is the formula, all queries at once.
+`attend` and `attend_reference` compute the same function. `attend_reference` is the formula, all queries at once. `attend` works
+in blocks of queries. A block's scores are [H, block, Tk], and the backward pass computes them again if there are several blocks.
+So memory grows with the length and not with its square. A short text is one block (`block_sizes.query_block_size`).
 """
 
 import math
@@ -19,7 +19,8 @@ from rope_jax.encoders._internal.arrays import heads_alike, leading
 from rope_jax.encoders.positions import Positions
 from rope_jax.model import block_sizes
 
-BiasDoor = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
+BiasFunction = Callable[[jax.Array, jax.Array, Positions], jax.Array | None]
+"""An encoder's hook `bias`: (q, k, positions) -> float32 [..., H, Tq, Tk] to add to the scores, or None for nothing."""
 
 
 def attend_reference(
@@ -28,16 +29,27 @@ def attend_reference(
     v: jax.Array,
     positions: Positions,
     *,
-    bias: BiasDoor = lambda q, k, positions: None,
+    bias: BiasFunction = lambda q, k, positions: None,
 ) -> jax.Array:
-    """Attention of all queries at once; arguments and result as in `attend`."""
+    """Causal attention of all queries at once.
+
+    Args:
+      q, k, v, positions, bias: as in `attend`.
+
+    Returns:
+      As `attend`.
+
+    Raises:
+      ValueError: as `attend`.
+    """
+    positions.require_fit(q, k)
     k, v = heads_alike(q, k), heads_alike(q, v)
     scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
-    added = bias(q, k, positions)
-    if added is not None:
-        scores = scores + jnp.broadcast_to(added, scores.shape)
+    score_bias = bias(q, k, positions)
+    if score_bias is not None:
+        scores = scores + jnp.broadcast_to(score_bias, scores.shape)
     visible = jnp.broadcast_to(leading(jnp.expand_dims(positions.visible(), -3), scores.ndim), scores.shape)
-    # the least float, not -inf: a query that sees nothing (padding) then has an average, and finite gradients
+    # the least float, not -inf, so that a query that sees no key (padding) gets an average and finite gradients
     weights = jax.nn.softmax(jnp.where(visible, scores, jnp.finfo(jnp.float32).min), axis=-1)
     out = jnp.einsum("...hts,...shd->...thd", weights.astype(v.dtype), v, preferred_element_type=jnp.float32)
     return out.astype(q.dtype)
@@ -49,28 +61,34 @@ def attend(
     v: jax.Array,
     positions: Positions,
     *,
-    bias: BiasDoor = lambda q, k, positions: None,
+    bias: BiasFunction = lambda q, k, positions: None,
     block_size: int | None = None,
+    fused: bool = True,
 ) -> jax.Array:
-    """Causal attention in blocks over the queries.
+    """Causal attention in blocks of queries.
 
     Args:
       q: [..., Tq, H, D], already rotated.
-      k, v: [..., Tk, Hk, D]; Hk divides H, and a key head serves H / Hk query heads in turn (grouped-query attention).
-      positions: where queries and keys stand, and by their order which keys a query sees; handed to `bias` with what it says of
-        the queries and keys cut to the block.
-      bias: an encoder's third door: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
-      block_size: queries a block; None leaves it to `block_sizes`.
+      k, v: [..., Tk, Hk, D]; Hk divides H, and each key head serves H / Hk consecutive query heads (grouped-query attention).
+      positions: the positions of queries and keys, and their order, which decides which keys a query sees. `bias` gets the
+        positions of the block's queries and of their keys.
+      bias: an encoder's hook `bias`: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
+      block_size: queries per block; None chooses by device and shape (`block_sizes.query_block_size`).
+      fused: use cuDNN's fused kernel where it computes the same function: on a GPU that has it, in half precision, for
+        self-attention in the usual order without a bias or documents, with D a multiple of 8 up to 128.
 
     Returns:
       [..., Tq, H, D] in q's dtype; scores, bias and softmax are float32.
+
+    Raises:
+      ValueError: the positions do not fit q and k, or the heads of k do not divide those of q.
     """
     positions.require_fit(q, k)
     length = q.shape[-3]
     if block_size is None:
         block_size = block_sizes.query_block_size(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
     usual = positions.key is None and positions.query_order is None and positions.key_order is None
-    if usual and _fused_computes(q, k, v, positions, bias):
+    if fused and usual and _fused_computes(q, k, v, positions, bias):
         flat = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
         return jax.nn.dot_product_attention(*flat, is_causal=True, implementation="cudnn").reshape(q.shape)
     if length <= block_size:
@@ -78,12 +96,11 @@ def attend(
     filled = _filled_in(positions)
     if not usual:
         return _in_blocks(q, k, v, filled, bias, block_size)
-    # in the usual order no query sees a key behind it: each section of queries computes with the keys up to its end alone
-    ends = block_sizes.section_ends(length, block_size)
+    # in the usual order no query sees a later key: each section of queries needs the keys up to its end alone
     outs = []
-    for begin, end in pairwise([0, *ends]):
-        at = _narrowed(_narrowed(filled, _OF_QUERIES, begin, end), _OF_KEYS, 0, end)
-        outs.append(_in_blocks(q[..., begin:end, :, :], k[..., :end, :, :], v[..., :end, :, :], at, bias, block_size))
+    for begin, end in pairwise([0, *block_sizes.section_ends(length, block_size)]):
+        section = _narrowed(_narrowed(filled, _QUERY_FIELDS, begin, end), _KEY_FIELDS, 0, end)
+        outs.append(_in_blocks(q[..., begin:end, :, :], k[..., :end, :, :], v[..., :end, :, :], section, bias, block_size))
     return jnp.concatenate(outs, axis=-3)
 
 
@@ -94,8 +111,8 @@ def has_fused_kernel() -> bool:
     return device.platform == "gpu" and major.isdigit() and int(major) >= 8
 
 
-def _fused_computes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasDoor) -> bool:
-    """Whether cuDNN's kernel computes the same: in half precision, without a bias or documents, D a multiple of 8, up to 128."""
+def _fused_computes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasFunction) -> bool:
+    """Whether cuDNN's kernel is there and computes the same function of these arrays."""
     return (
         has_fused_kernel()
         and q.dtype in (jnp.bfloat16, jnp.float16)
@@ -108,24 +125,24 @@ def _fused_computes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positio
     )
 
 
-def _attend(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasDoor) -> jax.Array:
-    """As `attend_reference`; heads come before time, where both products want them, and the sum is divided by last."""
+def _attend(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasFunction) -> jax.Array:
+    """As `attend_reference`, with heads before time, as both products need them, and the division by the sum last."""
     lead = jnp.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
-    added = bias(q, k, positions)
+    score_bias = bias(q, k, positions)
     k, v = heads_alike(q, k), heads_alike(q, v)
     batch = tuple(range(len(lead) + 1))
 
     def heads_first(x: jax.Array) -> jax.Array:
         return jnp.swapaxes(jnp.broadcast_to(x, (*lead, *x.shape[-3:])), -2, -3)
 
-    def dot(a: jax.Array, b: jax.Array, along: int) -> jax.Array:
-        contracted = ((len(lead) + 2,), (len(lead) + along,))
+    def dot(a: jax.Array, b: jax.Array, axis: int) -> jax.Array:
+        contracted = ((len(lead) + 2,), (len(lead) + axis,))
         return lax.dot_general(a, b, (contracted, (batch, batch)), preferred_element_type=jnp.float32)
 
     scores = dot(heads_first(q), heads_first(k), 2) / math.sqrt(q.shape[-1])
-    if added is not None:
-        scores = scores + leading(added, scores.ndim)
-    # the least float, not -inf: a query that sees nothing (padding) then has an average, and finite gradients
+    if score_bias is not None:
+        scores = scores + leading(score_bias, scores.ndim)
+    # the least float, not -inf, so that a query that sees no key (padding) gets an average and finite gradients
     visible = leading(jnp.expand_dims(positions.visible(), -3), scores.ndim)
     scores = jnp.where(visible, scores, jnp.finfo(jnp.float32).min)
     weights = jnp.exp(scores - lax.stop_gradient(jnp.max(scores, axis=-1, keepdims=True)))
@@ -133,25 +150,25 @@ def _attend(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias
     return jnp.swapaxes(out, -2, -3).astype(q.dtype)
 
 
-def _in_blocks(q: jax.Array, k: jax.Array, v: jax.Array, at: Positions, bias: BiasDoor, block_size: int) -> jax.Array:
-    """`_attend`, one block of queries after the other; the backward pass computes each block anew."""
+def _in_blocks(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias: BiasFunction, block_size: int) -> jax.Array:
+    """`_attend`, one block of queries after the other; the backward pass computes each block again."""
 
     @jax.checkpoint
     def block(args: tuple[jax.Array, dict[str, Any]]) -> jax.Array:
-        q, own = args
-        return _attend(q, k, v, replace(at, **own), bias)
+        q, query_fields = args
+        return _attend(q, k, v, replace(positions, **query_fields), bias)
 
-    own = {name: getattr(at, name) for name in _OF_QUERIES}
-    cut = (_cut(q, -3, block_size), {name: _cut(x, -1, block_size) for name, x in own.items() if x is not None})
+    query_fields = {name: getattr(positions, name) for name in _QUERY_FIELDS}
+    cut = (_cut(q, -3, block_size), {name: _cut(x, -1, block_size) for name, x in query_fields.items() if x is not None})
     return _join(lax.map(block, cut), -3, q.shape[-3])
 
 
-_OF_QUERIES = ("query", "query_order", "query_segment")
-_OF_KEYS = ("key", "key_order", "key_segment")
+_QUERY_FIELDS = ("query", "query_order", "query_segment")
+_KEY_FIELDS = ("key", "key_order", "key_segment")
 
 
 def _filled_in(positions: Positions) -> Positions:
-    """The same positions with the defaults written out, so that queries and keys can be cut apart."""
+    """The same positions with the defaults filled in, so that queries and keys can be cut separately."""
     query_order, key_order = positions.orders
     query_segment, key_segment = positions.segments or (None, None)
     return replace(
@@ -165,13 +182,13 @@ def _filled_in(positions: Positions) -> Positions:
 
 
 def _narrowed(positions: Positions, names: tuple[str, ...], begin: int, end: int) -> Positions:
-    """The positions with the arrays of these names cut to the tokens begin .. end - 1."""
+    """The positions with the named arrays cut to the tokens begin .. end - 1."""
     arrays = {name: getattr(positions, name) for name in names}
     return replace(positions, **{name: x[..., begin:end] for name, x in arrays.items() if x is not None})
 
 
 def _cut(x: jax.Array, axis: int, block_size: int) -> jax.Array:
-    """x with one axis cut into blocks, which come first; the last block is filled up with the last entry."""
+    """x with one axis cut into blocks, which become the first axis; the last block is padded with the last entry."""
     axis = axis % x.ndim
     missing = -x.shape[axis] % block_size
     x = jnp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], mode="edge")

@@ -1,11 +1,11 @@
-"""Dropout on what each sublayer adds to the residual stream, and on its input (Srivastava et al. 2014; Vaswani et al. 2017, 5.4).
+"""Dropout of the embeddings and of what each sublayer adds to the residual stream.
 
-What is dropped is a function of the example's key, the place in the model, the token and the feature: it stays the same however a
-batch is cut or padded.
+Srivastava et al. 2014; where it is applied, Vaswani et al. 2017, section 5.4.
 """
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,22 +15,46 @@ import numpy as np
 @partial(jax.tree_util.register_dataclass, data_fields=["keys"], meta_fields=["rate"])
 @dataclass(frozen=True, kw_only=True)
 class Dropout:
-    """Drops each value with probability `rate`, and scales the others up so that the mean stays.
+    """Drops each value with probability `rate`, and divides the others by 1 - rate so that the mean stays.
 
     Attributes:
-      keys: uint32 [...], one random number an example.
+      keys: uint32 [...], one random number per example.
       rate: 0 <= rate < 1; resolved to 2^-32.
     """
 
     keys: jax.Array
     rate: float
 
-    def __call__(self, x: jax.Array, place: int) -> jax.Array:
-        """Drops from x, [..., T, width], at the place of the model with this number."""
-        token, feature = (jnp.arange(size, dtype=jnp.uint32) * _STEP for size in x.shape[-2:])
-        row = _mix(jnp.add.outer(self.keys, _mix(token + jnp.uint32(place))))
-        kept = _mix(jnp.add.outer(row, feature)) >= jnp.uint32(min(round(self.rate * 2**32), 2**32 - 1))
+    def __call__(self, x: jax.Array, place: int, *, generator: Literal["counter", "threefry"] = "counter") -> jax.Array:
+        """Applies dropout to one activation of the model.
+
+        Args:
+          x: float [..., T, width], the leading axes those of `keys`.
+          place: which activation of the model x is; every place draws other values.
+          generator: "counter" hashes the example's key, the place, the token and the feature, so that the same values are dropped
+            however a batch is cut or padded. "threefry" draws from `jax.random`, where what is dropped also depends on T.
+
+        Returns:
+          The shape and dtype of x.
+        """
+        kept = (_kept_by_counter if generator == "counter" else _kept_by_threefry)(self.keys, self.rate, x.shape[-2:], place)
         return jnp.where(kept, x / (1 - self.rate), 0)
+
+
+def _kept_by_counter(keys: jax.Array, rate: float, shape: tuple[int, ...], place: int) -> jax.Array:
+    """bool [..., T, width]: what is kept, from a hash of (key, place, token, feature)."""
+    token, feature = (jnp.arange(size, dtype=jnp.uint32) * _STEP for size in shape)
+    row = _mix(jnp.add.outer(keys, _mix(token + jnp.uint32(place))))
+    return _mix(jnp.add.outer(row, feature)) >= jnp.uint32(min(round(rate * 2**32), 2**32 - 1))
+
+
+def _kept_by_threefry(keys: jax.Array, rate: float, shape: tuple[int, ...], place: int) -> jax.Array:
+    """bool [..., T, width]: what is kept, from `jax.random`."""
+
+    def kept(key: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(jax.random.fold_in(jax.random.key(key), place), 1 - rate, shape)
+
+    return jax.vmap(kept)(keys.reshape(-1)).reshape(*keys.shape, *shape)
 
 
 _STEP = np.uint32(0x9E3779B9)  # odd, so its multiples are all different

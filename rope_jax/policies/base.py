@@ -14,7 +14,9 @@ from rope_jax.encoders._internal.typed_dataclass import Checked
 from rope_jax.encoders.positions import Positions
 from rope_jax.tasks.base import Batch, Task
 
-__all__ = ["Policy"]
+__all__ = ["PRIVILEGED", "Policy"]
+
+PRIVILEGED = ("length", "separators", "direction")  # what a method may be given beyond the text
 
 _MOST = 2**31 - 1
 
@@ -58,8 +60,10 @@ class Policy(Checked):
         return length
 
     @property
-    def presumes(self) -> tuple[str, ...]:
-        """What it is told: "length" (the answer's), "separators" (the token that parts a text), "direction" (an oracle)."""
+    def privileged(self) -> tuple[str, ...]:
+        """The privileged information that it uses, of PRIVILEGED: "length" (the whole example's, so the answer's), "separators"
+        (which token separates the sections of a text), "direction" (in which direction the task reads the text: an oracle).
+        """
         return ()
 
 
@@ -99,5 +103,5 @@ class DrawnPolicy(Policy):
         return self.max_position
 
     @property
-    def presumes(self) -> tuple[str, ...]:
+    def privileged(self) -> tuple[str, ...]:
         return ("length",)

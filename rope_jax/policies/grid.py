@@ -38,5 +38,5 @@ class Grid(Policy):
             )
 
     @property
-    def presumes(self) -> tuple[str, ...]:
+    def privileged(self) -> tuple[str, ...]:
         return ("separators", "direction") if self.order == "snake" else ("separators",)

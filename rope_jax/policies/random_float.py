@@ -42,5 +42,5 @@ class RandomFloat(Policy):
         return math.ceil(self.max_position)
 
     @property
-    def presumes(self) -> tuple[str, ...]:
+    def privileged(self) -> tuple[str, ...]:
         return ("length",)

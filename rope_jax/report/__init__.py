@@ -1,1 +1,1 @@
-"""From rows to statistics, tables and plots. No JAX."""
+"""From rows to curves, tables and figures. No JAX."""

@@ -1,108 +1,128 @@
-"""From rows to curves: what was measured at each length, over seeds. Rows in, plain numbers out; no JAX."""
+"""From rows to curves: the value of a metric at each length, for every seed. Rows in, plain numbers out; no JAX."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-Metric = str  # "exact_match" or "token_accuracy"
-
-# what a method may presume: a mark for tables and plots, and what it says
-PRESUMED = {
-    "length": ("†", "presumes that the length of the answer is known beforehand: what it computes depends on the whole length."),
-    "separators": (
-        "‡",
-        "reads positions off the separators: it presumes a text whose parts are marked, and which token marks them.",
-    ),
-    "direction": ("§", "an oracle: its positions know in which direction the task reads the text."),
-}
-
-_UNSAID: dict[str, Any] = {"policy": "Contiguous", "policy_options": "", "policy_presumes": []}  # by rows older than the choice
+Row = dict[str, Any]
+Status = Literal["ok", "diverged", "failed", "missing"]
+AS_TRAINED = "as-trained"  # the variant that changes nothing
+LENGTH_AT_METRIC = "exact_match"  # the metric that L@0.9 is of
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a table or plot: a task, an encoder, a position policy and a variant, every seed at every length.
+    """One line of a table or figure: a task, a method and a variant, with every seed at every length.
 
     Attributes:
-      task, encoder, policy, variant: names, with the options that differ from the defaults.
-      variant_policy: what the variant ran on.
-      presumes: what the positions of the variant are told, keys of PRESUMED.
-      needs_length: whether the variant presumes that the length of the answer is known.
+      metric: the column of the rows that `values` holds.
+      task: its name, with the options that differ from the defaults.
+      method: its name.
+      variant: its name; "as-trained" for the model as trained.
+      privileged: what the variant is given beyond the text, keys of `labels.PRIVILEGED`.
       train_steps: optimiser steps.
-      train_length: the longest in training, in symbols.
-      lengths: those tested, ascending, in symbols.
-      seeds: as in the config.
+      train_length: the longest in training, in symbols of x.
+      lengths: those tested, ascending, in symbols of x.
+      seeds: those of the rows.
       examples: test examples of each length.
-      values: the metric, float [seeds, lengths]; NaN for a seed that diverged.
+      values: float [seeds, lengths]; NaN where there is no value.
+      statuses: [seeds][lengths]: "ok", "diverged" or "failed" as the row says, "missing" where there is no row. Where the status
+        is "ok" and the value NaN, the row was measured before the metric existed.
     """
 
+    metric: str
     task: str
-    encoder: str
-    policy: str
+    method: str
     variant: str
-    variant_policy: str
-    presumes: tuple[str, ...]
-    needs_length: bool
+    privileged: tuple[str, ...]
     train_steps: int
     train_length: int
     lengths: tuple[int, ...]
     seeds: tuple[int, ...]
     examples: tuple[int, ...]
     values: np.ndarray
+    statuses: tuple[tuple[Status, ...], ...]
 
     @property
-    def positions(self) -> str:
-        """The policy as tables call it, and what a variant ran on; with a mark for all that is presumed. "" for the usual one."""
-        marks = "".join(PRESUMED[name][0] for name in self.presumes)
-        run_on = "" if self.variant_policy == self.policy else f", run on {self.variant_policy}"
-        return "" if (self.policy, run_on, marks) == ("Contiguous", "", "") else f"{self.policy}{run_on} {marks}".strip()
-
-    @property
-    def ok(self) -> np.ndarray:
-        """The values of the seeds that did not diverge, [ok seeds, lengths]."""
+    def complete(self) -> np.ndarray:
+        """The values of the seeds that have one at every length, [complete seeds, lengths]."""
         return self.values[~np.isnan(self.values).any(axis=1)]
 
+    @property
+    def unmeasured(self) -> np.ndarray:
+        """Where the status is "ok" and there is no value, bool [seeds, lengths]."""
+        return np.isnan(self.values) & (np.array(self.statuses) == "ok")
 
-def curves(rows: Iterable[dict[str, Any]], metric: Metric = "exact_match") -> list[Curve]:
-    """Groups rows into curves, in the order in which they come."""
-    groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
-    for row in ({**_UNSAID, **row} for row in rows):
-        task, encoder, policy = (_named(row[name], row[f"{name}_options"]) for name in ("task", "encoder", "policy"))
-        key = (task, encoder, policy, row["variant"])
-        groups.setdefault(key, []).append(row)
+    def at(self, length: int) -> tuple[np.ndarray, tuple[Status, ...]]:
+        """The values that there are at a length, at most one for each seed, and the status of every seed there."""
+        missing: Status = "missing"
+        if length not in self.lengths:
+            return np.zeros(0), (missing,) * len(self.seeds)
+        column = self.lengths.index(length)
+        values = self.values[:, column]
+        return values[~np.isnan(values)], tuple(of_seed[column] for of_seed in self.statuses)
+
+
+def metrics(rows: Sequence[Row]) -> list[str]:
+    """The metrics of the rows: the columns that follow `count`."""
+    names: dict[str, None] = {}
+    for row in rows:
+        columns = list(row)
+        names |= dict.fromkeys(columns[columns.index("count") + 1 :])
+    return list(names)
+
+
+def curves(rows: Sequence[Row], metric: str = "exact_match") -> list[Curve]:
+    """Groups rows by task, method and variant, in the order in which they come.
+
+    Raises:
+      ValueError: no row has the metric, or two rows have the same task, method, variant, seed and length.
+    """
+    known = metrics(rows)
+    if metric not in known:
+        raise ValueError(f"the rows have no metric {metric!r}; they have {', '.join(known)}")
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        task = f"{row['task']}({row['task_options']})" if row["task_options"] else row["task"]
+        groups.setdefault((task, row["method"], row["variant"]), []).append(row)
     return [_curve(key, group, metric) for key, group in groups.items()]
 
 
-def _named(name: str, options: str) -> str:
-    return f"{name}({options})" if options else name
-
-
-def _curve(key: tuple[str, str, str, str], rows: list[dict[str, Any]], metric: Metric) -> Curve:
+def _curve(key: tuple[str, str, str], rows: list[Row], metric: str) -> Curve:
     lengths = tuple(sorted({row["length"] for row in rows}))
     seeds = tuple(dict.fromkeys(row["seed"] for row in rows))
-    values = np.full((len(seeds), len(lengths)), np.nan)
-    examples = {row["length"]: row["count"] for row in rows}
     if len({(row["seed"], row["length"]) for row in rows}) < len(rows):
         raise ValueError(
-            f"two rows of {', '.join(key)} have one seed and length; give the methods or variants names of their own"
+            f"two rows have the same task, method and variant ({', '.join(key)}), seed and length; give methods or variants "
+            "different names"
         )
+    values = np.full((len(seeds), len(lengths)), np.nan)
+    statuses: list[list[Status]] = [["missing"] * len(lengths) for _ in seeds]
     for row in rows:
-        if row["status"] == "ok":
-            values[seeds.index(row["seed"]), lengths.index(row["length"])] = row[metric]
+        place = seeds.index(row["seed"]), lengths.index(row["length"])
+        statuses[place[0]][place[1]] = row["status"]
+        if row["status"] == "ok" and row.get(metric) is not None:
+            values[place] = row[metric]
+    examples = {row["length"]: row["count"] for row in rows}
     return Curve(
+        metric,
         *key,
-        variant_policy=rows[0].get("variant_policy", key[2]),
-        presumes=tuple(rows[0]["policy_presumes"]),
-        needs_length=rows[0]["needs_length"],
+        privileged=tuple(rows[0]["privileged"]),
         train_steps=rows[0]["train_steps"],
         train_length=rows[0]["train_length"],
         lengths=lengths,
         seeds=seeds,
         examples=tuple(examples[length] for length in lengths),
         values=values,
+        statuses=tuple(map(tuple, statuses)),
     )
+
+
+def all_lengths(lines: Iterable[Curve]) -> list[int]:
+    """The lengths of any of the curves, ascending."""
+    return sorted({length for line in lines for length in line.lengths})
 
 
 def longest_above(lengths: tuple[int, ...], values: np.ndarray, threshold: float = 0.9) -> int:

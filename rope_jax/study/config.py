@@ -1,7 +1,7 @@
 """What an experiment is: frozen dataclasses of Python numbers, strings and tuples, checked before any device is touched.
 
-`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, all its seeds together. Every object has a JSON
-form, and the content hash of a cell names its folder.
+`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, with all its seeds. The content hash of a cell
+(see `serialization`) identifies it and names its folder.
 """
 
 import dataclasses
@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from rope_jax.encoders._internal.typed_dataclass import Checked
-from rope_jax.encoders.base import Dims, Encoder
+from rope_jax.encoders.base import Dims, Encoder, changed_options, check_requirements
+from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.optimizers import AdamW, Optimizer, Schedule, WarmupCosine
-from rope_jax.policies import Contiguous, Policy
-from rope_jax.study.serialization import content_hash, described
+from rope_jax.policies import PRIVILEGED, Contiguous, Policy
+from rope_jax.study.serialization import content_hash, described, short_name
 from rope_jax.tasks.base import Task
+
+AS_TRAINED = "as-trained"  # the variant that changes nothing
 
 
 def _require(condition: bool, name: str, value: Any, requirement: str) -> None:
@@ -66,7 +69,7 @@ class ModelConfig(Checked):
     @property
     def dims(self) -> Dims:
         """As encoders want them."""
-        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads)
+        return Dims(width=self.width, num_heads=self.num_heads, head_dim=self.width // self.num_heads, num_layers=self.num_layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,69 +148,85 @@ class EvaluateConfig(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class Variant(Checked):
-    """One more way to run a trained model: its encoder with another scaling, or other positions. No weight changes.
+    """One more way to evaluate a trained model: its encoder with another scaling, or other positions. No weight changes.
 
     Attributes:
-      name: as rows and tables call it.
-      encoder: replaces the trained one; may differ from it in `Encoder.variant_fields` only. None keeps it.
-      policy: replaces the one trained with. None keeps it.
+      name: what rows and tables call it.
+      encoder: replaces the trained encoder; may differ from it in its `retunable` options only. None keeps the trained one.
+      policy: replaces the position policy of training. None keeps it.
     """
 
     name: str
-    encoder: Encoder | None = None
+    encoder: Encoder | Layers | None = None
     policy: Policy | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
-    """A way to run a trained model, complete: a variant with what it keeps filled in."""
+class ResolvedVariant:
+    """A variant in which the trained method's encoder and policy stand for what the variant does not replace."""
 
     name: str
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy
+
+    @property
+    def privileged(self) -> tuple[str, ...]:
+        """The privileged information that its encoder or its policy uses; see `Policy.privileged`."""
+        used = {*self.policy.privileged, *(["length"] if as_layers(self.encoder).requirements.length else [])}
+        return tuple(sorted(used, key=lambda name: (PRIVILEGED.index(name) if name in PRIVILEGED else len(PRIVILEGED), name)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method(Checked):
-    """What a comparison compares: an encoder and positions for it, trained once and evaluated as trained and under every variant.
+    """What a comparison compares: an encoder and a position policy, trained once and evaluated under several variants.
 
     Attributes:
-      encoder: trained with; `Layers(...)` gives each layer its own.
-      policy: which positions tokens are given, in training and evaluation.
-      variants: evaluated besides.
-      tasks: those of the experiment that it is meant for; () is all of them.
+      name: what rows, tables and legends call it. None derives a name from encoder and policy; see `label`. The name is no part
+        of the method's identity: a method that is given another name is not trained again.
+      encoder: the position encoder of training; `Layers(...)` gives the layers different ones.
+      policy: the positions that tokens are given, in training and in evaluation.
+      variants: evaluated in addition to the model as trained.
+      tasks: the tasks of the experiment that the method is for; () is all of them.
     """
 
-    encoder: Encoder
+    name: str | None = dataclasses.field(default=None, metadata={"identity": False})
+    encoder: Encoder | Layers
     policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
     tasks: tuple[Task, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.name is not None and not self.name.strip():
+            raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
         for variant in self.variants:
-            _require(
-                variant.name != "as-trained", "variant", variant.name, "must have a name other than that of the trained model"
-            )
+            _require(variant.name != AS_TRAINED, "variant", variant.name, "must have a name other than that of the trained model")
             if (variant.encoder or self.encoder, variant.policy or self.policy) == (self.encoder, self.policy):
                 raise ValueError(f"variant {variant.name!r} changes nothing of the trained method; give it encoder= or policy=")
         _require_distinct("Method variants", [variant.name for variant in self.variants])
-        for run in self.all_variants:
-            changed = self.encoder.changed_by(run.encoder)
+        for resolved in self.all_variants:
+            changed = set(changed_options(self.encoder, resolved.encoder)) - self.encoder.retunable
             if changed:
-                allowed = ", ".join(sorted(self.encoder.variant_fields)) or "none"
+                allowed = ", ".join(sorted(self.encoder.retunable)) or "none"
                 raise ValueError(
-                    f"variant {run.name!r} changes {', '.join(sorted(changed))} of the trained "
-                    f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a Method of "
-                    "its own instead"
+                    f"variant {resolved.name!r} changes {', '.join(sorted(changed))} of the trained "
+                    f"{type(self.encoder).__name__}; options that may change after training: {allowed}. Make it a separate "
+                    "Method instead"
                 )
 
     @property
-    def all_variants(self) -> tuple[Run, ...]:
-        """The plain one, "as-trained", then those of the config."""
+    def label(self) -> str:
+        """Its name, or one derived from encoder and policy: "RoPE(base=500.0)", "RoPE + ALiBi, PoSE(max_position=128)"."""
+        if self.name is not None:
+            return self.name
+        return short_name(self.encoder, *([] if self.policy == Contiguous() else [self.policy]))
+
+    @property
+    def all_variants(self) -> tuple[ResolvedVariant, ...]:
+        """The model as trained, called "as-trained", then the variants of the config."""
         return tuple(
-            Run(name=variant.name, encoder=variant.encoder or self.encoder, policy=variant.policy or self.policy)
-            for variant in (Variant(name="as-trained"), *self.variants)
+            ResolvedVariant(name=variant.name, encoder=variant.encoder or self.encoder, policy=variant.policy or self.policy)
+            for variant in (Variant(name=AS_TRAINED), *self.variants)
         )
 
 
@@ -224,34 +243,27 @@ class Cell(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        longest = max(self.train.max_length, *self.evaluate.lengths)
-        self.task.check(longest)
-        self.method.encoder.check_layers(self.model.num_layers)
-        for variant in self.method.all_variants:
-            self._check(variant.encoder, variant.policy, self.task.input_length(longest))
+        check_compatible(self)
 
-    def _check(self, encoder: Encoder, policy: Policy, length: int) -> None:
-        policy.check(self.task, length)
-        encoder.check(self.model.dims, policy.reach(length))
-        try:
-            encoder.check_positions(policy.axes, policy.real)
-        except ValueError as error:
-            raise ValueError(f"{described(encoder)} cannot read the positions of {described(policy)}: {error}") from error
+    @property
+    def hash(self) -> str:
+        """The first 10 hex digits of its content hash; rows carry them in the column "cell"."""
+        return content_hash(self)[:10]
 
     @property
     def id(self) -> str:
-        """The name of its folder: readable first, then the content hash."""
+        """The name of its folder: classes first, then the hash. The method's name is left out, since it may change."""
         policy = [] if isinstance(self.method.policy, Contiguous) else [type(self.method.policy).__name__]
-        names = [self.task.name, type(self.method.encoder).__name__, *policy, content_hash(self)[:10]]
+        names = [self.task.name, type(self.method.encoder).__name__, *policy, self.hash]
         return "-".join(names).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Checked):
-    """Every task with every method that is meant for it.
+    """Every task with every method that is for it.
 
     Attributes:
-      name: for titles.
+      name: for titles; no part of the experiment's identity.
       tasks: such as (Copy(), Reverse()).
       methods: such as (Method(encoder=RoPE()),).
       model: the model's sizes.
@@ -260,7 +272,7 @@ class Experiment(Checked):
       seeds: one replica each; they draw the weights and the training examples.
     """
 
-    name: str
+    name: str = dataclasses.field(metadata={"identity": False})
     tasks: tuple[Task, ...]
     methods: tuple[Method, ...]
     model: ModelConfig = ModelConfig()
@@ -277,22 +289,32 @@ class Experiment(Checked):
             for task in method.tasks:
                 if task not in self.tasks:
                     raise ValueError(
-                        f"the method {described(method)} is meant for {described(task)}, which is not among the tasks of the "
-                        "experiment; add it there, or leave it out of the method"
+                        f"the method {method.label!r} is for {described(task)}, which is not among the tasks of the experiment; "
+                        "add the task there, or leave it out of the method"
                     )
         _require(len(self.seeds) > 0, "seeds", self.seeds, "must name at least one seed")
         for seed in self.seeds:
             _require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
         _require_distinct("seeds", self.seeds)
-        cells = self.cells()
-        trained = [(cell.task, cell.method.encoder, cell.method.policy) for cell in cells]
-        for one in trained:
-            if trained.count(one) > 1:
-                of, encoder, policy = map(described, one)
-                raise ValueError(f"two methods train {encoder} with {policy} on {of}; make them one, with the variants of both")
         for task in self.tasks:
-            if all(cell.task != task for cell in cells):
-                raise ValueError(f"no method is meant for {described(task)}; leave the task out, or add it to a method's tasks")
+            self._check_methods(task, [cell.method for cell in self.cells() if cell.task == task])
+
+    def _check_methods(self, task: Task, methods: list[Method]) -> None:
+        """Raises ValueError unless the methods for a task train different things under different names."""
+        if not methods:
+            raise ValueError(f"no method is for {described(task)}; leave the task out, or add it to a method's tasks")
+        for one, other in itertools.combinations(methods, 2):
+            if (one.encoder, one.policy) == (other.encoder, other.policy):
+                raise ValueError(
+                    f"two methods train {described(one.encoder)} with {described(one.policy)} on {described(task)}; make them "
+                    "one, with the variants of both"
+                )
+            if one.label == other.label:
+                raise ValueError(
+                    f"two methods are called {one.label!r} on {described(task)}: {described(one.encoder)} with "
+                    f"{described(one.policy)}, and {described(other.encoder)} with {described(other.policy)}; give one of them "
+                    "another name: Method(name=...)"
+                )
 
     def cells(self) -> tuple[Cell, ...]:
         """Task by task, method by method."""
@@ -308,3 +330,26 @@ class Experiment(Checked):
             for task, method in itertools.product(self.tasks, self.methods)
             if task in (method.tasks or self.tasks)
         )
+
+
+def check_compatible(cell: Cell) -> None:
+    """Raises ValueError unless task, policies, encoders, sizes and layers of a cell go together. Traces nothing."""
+    longest = max(cell.train.max_length, *cell.evaluate.lengths)
+    cell.task.check(longest)
+    length = cell.task.input_length(longest)
+    for variant in cell.method.all_variants:
+        encoder, policy = variant.encoder, variant.policy
+        policy.check(cell.task, length)
+        layers = as_layers(encoder)
+        layers.check_num_layers(cell.model.num_layers)
+        for each in layers.encoders:
+            try:
+                check_requirements(
+                    each,
+                    cell.model.dims,
+                    position_axes=policy.axes,
+                    real_positions=policy.real,
+                    max_position=policy.reach(length) - 1,
+                )
+            except ValueError as error:
+                raise ValueError(f"{described(encoder)} does not fit {described(policy)} and the model: {error}") from error

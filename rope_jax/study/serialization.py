@@ -1,4 +1,10 @@
-"""What a config looks like from outside: as code and tables call it, as JSON, and as the hash that names a cell's folder."""
+"""How a config is written: as code, as a short name, as JSON, and as the hash that identifies it.
+
+Two JSON forms exist. `to_json` writes every option, for people who read the record of a run. `identity` writes only the options
+that differ from the defaults of their class, and is what `content_hash` hashes: an option that a later version adds, with a
+default, changes no hash, so results that are already there stay valid. Whoever changes a default, or what an option computes,
+must raise SCHEMA.
+"""
 
 import dataclasses
 import hashlib
@@ -6,23 +12,29 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from rope_jax.encoders import Compose, Layers
+
+SCHEMA = 2  # of `identity`; 1 hashed every option, defaults included
+_LONGEST_NAME = 40  # characters of a derived name
+_JOINED_BY = {Compose: " + ", Layers: " / "}
+
 
 def options(config: Any) -> str:
     """The options of a dataclass that differ from its class's defaults, such as "max_length=128"; "" if none does."""
-    said: list[str] = []
+    written: list[str] = []
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
         if field.metadata.get("positional"):
-            said += map(described, value)
-        elif field.default is dataclasses.MISSING or value != field.default:
-            said.append(f"{field.name}={described(value)}")
-    return ", ".join(said)
+            written += map(described, value)
+        elif not _is_default(field, value):
+            written.append(f"{field.name}={described(value)}")
+    return ", ".join(written)
 
 
 def label(config: Any) -> str:
-    """Its class, and in brackets the options that differ from the defaults, if any: what tables call it."""
-    said = options(config)
-    return f"{type(config).__name__}({said})" if said else type(config).__name__
+    """A config as `described` writes it, without empty brackets: "RoPE", "RoPE(base=500.0)"."""
+    written = options(config)
+    return f"{type(config).__name__}({written})" if written else type(config).__name__
 
 
 def described(value: Any) -> str:
@@ -34,8 +46,31 @@ def described(value: Any) -> str:
     return repr(value)
 
 
+def short_name(*configs: Any) -> str:
+    """A name of at most 40 characters for several configs together, such as an encoder and a position policy.
+
+    Compose(a, b) is written "a + b", and Layers(a, b) "a / b". If the result is too long, the options are left out, and the first
+    four hex digits of the hash follow: "RoPE / NoPE, PoSE #1f3a".
+    """
+    name = ", ".join(_joined(config, with_options=True) for config in configs)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    mark = f" #{content_hash(configs)[:4]}"
+    classes = ", ".join(_joined(config, with_options=False) for config in configs)
+    room = _LONGEST_NAME - len(mark)
+    return (classes if len(classes) <= room else classes[: room - 1] + "…") + mark
+
+
+def _joined(config: Any, *, with_options: bool) -> str:
+    for kind, joint in _JOINED_BY.items():
+        if isinstance(config, kind):
+            [field] = (field for field in dataclasses.fields(config) if field.metadata.get("positional"))
+            return joint.join(_joined(value, with_options=with_options) for value in getattr(config, field.name))
+    return label(config) if with_options else type(config).__name__
+
+
 def to_json(config: Any) -> Any:
-    """Dataclasses as dicts with their class under "type", tuples as lists."""
+    """Every option: dataclasses as dicts with their class under "type", tuples as lists."""
     if dataclasses.is_dataclass(config):
         fields = {field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)}
         return {"type": type(config).__name__, **fields}
@@ -44,9 +79,35 @@ def to_json(config: Any) -> Any:
     return config
 
 
+def identity(config: Any) -> Any:
+    """What distinguishes a config from others: as `to_json`, but only with the options that differ from the class's defaults.
+
+    A field with the metadata {"identity": False}, such as the name of a method, is left out.
+    """
+    if dataclasses.is_dataclass(config):
+        kept = [field for field in dataclasses.fields(config) if field.metadata.get("identity", True)]
+        values = {field.name: getattr(config, field.name) for field in kept}
+        differing = {field.name: identity(values[field.name]) for field in kept if not _is_default(field, values[field.name])}
+        return {"type": type(config).__name__, **differing}
+    if isinstance(config, (tuple, list)):
+        return [identity(value) for value in config]
+    return config
+
+
+def _is_default(field: "dataclasses.Field[Any]", value: Any) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return bool(field.default is not dataclasses.MISSING and value == field.default)
+
+
 def content_hash(config: Any) -> str:
-    """SHA-256 of the JSON form, in hex: equal for equal configs, on every machine."""
-    return hashlib.sha256(json.dumps(to_json(config), sort_keys=True).encode()).hexdigest()
+    """SHA-256 of SCHEMA and the identity, in hex: equal for equal configs, on every machine."""
+    return json_hash({"schema": SCHEMA, "config": identity(config)})
+
+
+def json_hash(value: Any) -> str:
+    """SHA-256 of a value's `to_json` with sorted keys, in hex; of dataclasses, every option counts."""
+    return hashlib.sha256(json.dumps(to_json(value), sort_keys=True).encode()).hexdigest()
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -1,15 +1,19 @@
-"""The run store: one folder an experiment, one folder a cell, every file written whole or not at all.
+"""The run store: one folder for an experiment, in it one folder for each cell. Every file is written whole or not at all.
 
 DIR/run.json                  the experiment, and for every session that did work: command, commit, versions, devices, date
 DIR/cells/<id>/config.json    the cell
-               metrics.jsonl  a line a chunk of training
-               checkpoint/    the last state (see `checkpoint`)
-               rows.jsonl     written last: a cell that has it is finished
+               metrics.jsonl  a line for each chunk of training
+               checkpoint/    the last training state (see `checkpoint`)
+               rows.jsonl     the cell's rows, written last
 DIR/rows.jsonl                the rows of all cells
+
+A cell is finished when its rows are in its folder, or all of them in DIR/rows.jsonl. DIR/run.json and DIR/rows.jsonl are thus
+enough to continue an experiment elsewhere.
 """
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
 import platform
@@ -19,17 +23,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rope_jax.study.config import Cell, Experiment
-from rope_jax.study.serialization import content_hash, differences, to_json
+from rope_jax.study.rows import Row
+from rope_jax.study.serialization import SCHEMA, content_hash, differences, identity, to_json
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-Row = dict[str, Any]
 
 
 class DamagedError(ValueError):
@@ -37,7 +39,7 @@ class DamagedError(ValueError):
 
 
 def write_whole(path: Path, data: str | bytes) -> None:
-    """Writes a file so that it is there whole or not at all; a file that already says the same is left alone."""
+    """Writes a file so that it is there whole or not at all; a file that already has this content is left alone."""
     content = data.encode() if isinstance(data, str) else data
     if path.exists() and path.read_bytes() == content:
         return
@@ -60,13 +62,19 @@ def to_lines(rows: Iterable[Row]) -> str:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Reads JSON lines; DamagedError that names file and line if one is broken."""
+    """Reads JSON lines.
+
+    Raises:
+      DamagedError: a line is not JSON; the message names file and line.
+    """
     rows = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError as error:
-            raise DamagedError(f"{path}:{number} is not a line of JSON ({error}); delete the file to have it rebuilt") from error
+            raise DamagedError(
+                f"{path}:{number} is not a line of JSON ({error}); delete the file to have it made again"
+            ) from error
     return rows
 
 
@@ -78,7 +86,7 @@ class CellFolder:
 
     @property
     def rows_path(self) -> Path:
-        """The file whose presence says that the cell is finished."""
+        """The cell's rows; the file is there only when the cell is trained and evaluated."""
         return self.path / "rows.jsonl"
 
     @property
@@ -86,17 +94,12 @@ class CellFolder:
         """Where the training state is kept."""
         return self.path / "checkpoint"
 
-    @property
-    def finished(self) -> bool:
-        """Whether the cell is trained and evaluated."""
-        return self.rows_path.exists()
-
     def start(self, cell: Cell, step: int) -> None:
-        """Writes the config, and cuts a training log of an earlier session back to `step`, where training goes on."""
+        """Writes the config, and cuts the training log of an earlier session back to `step`, where training continues."""
         write_whole(self.path / "config.json", json.dumps(to_json(cell), indent=1) + "\n")
         log = self.path / "metrics.jsonl"
         lines = log.read_text().splitlines(keepends=True) if log.exists() else []
-        whole = [line for line in lines if line.endswith("\n")]  # a killed session may have left a part of a line
+        whole = [line for line in lines if line.endswith("\n")]  # a session that was killed may have left half a line
         write_whole(log, "".join(line for line in whole if json.loads(line)["step"] <= step))
 
     def log(self, metrics: Row) -> None:
@@ -105,7 +108,7 @@ class CellFolder:
             file.write(to_lines([metrics]))
 
     def finish(self, rows: list[Row]) -> None:
-        """Writes the rows; from then on the cell is finished."""
+        """Writes the rows. The cell is then finished."""
         write_whole(self.rows_path, to_lines(rows))
 
 
@@ -122,47 +125,86 @@ class RunFolder:
 
     def unfinished(self) -> list[Cell]:
         """The cells that are still to be run."""
-        return [cell for cell in self.experiment.cells() if not self.cell(cell).finished]
+        gathered = self._gathered()
+        return [cell for cell in self.experiment.cells() if self._rows(cell, gathered) is None]
 
     def note_session(self, session: Row) -> None:
-        """Adds what is about to run cells to run.json."""
+        """Adds a session that is about to run cells to run.json, and writes the experiment there as this version names it."""
         path = self.path / "run.json"
         run = json.loads(path.read_text())
-        write_whole(path, json.dumps(run | {"sessions": [*run["sessions"], session]}, indent=1) + "\n")
+        record = run | _record(self.experiment) | {"sessions": [*run["sessions"], session]}
+        write_whole(path, json.dumps(record, indent=1) + "\n")
 
     def rows(self) -> list[Row]:
-        """Gathers the rows of all cells, which must be finished, into DIR/rows.jsonl."""
-        gathered = [row for cell in self.experiment.cells() for row in read_rows(self.cell(cell).rows_path)]
-        write_whole(self.path / "rows.jsonl", to_lines(gathered))
-        return gathered
+        """Gathers the rows of all cells, which must be finished, into DIR/rows.jsonl.
+
+        The column "method" holds the current name of the method, also where the rows were measured under an earlier name.
+        """
+        gathered, rows = self._gathered(), []
+        for cell in self.experiment.cells():
+            of_cell = self._rows(cell, gathered)
+            if of_cell is None:
+                raise ValueError(f"cell {cell.id} in {self.path} is not finished; run it before its rows are gathered")
+            rows += [row | {"method": cell.method.label} for row in of_cell]
+        write_whole(self.path / "rows.jsonl", to_lines(rows))
+        return rows
+
+    def _gathered(self) -> dict[str, list[Row]]:
+        """The rows in DIR/rows.jsonl, by the hash of their cell."""
+        path = self.path / "rows.jsonl"
+        by_cell: dict[str, list[Row]] = {}
+        for row in read_rows(path) if path.exists() else []:
+            by_cell.setdefault(row.get("cell", ""), []).append(row)
+        return by_cell
+
+    def _rows(self, cell: Cell, gathered: dict[str, list[Row]]) -> list[Row] | None:
+        """A cell's rows, from its folder or, if all are there, from DIR/rows.jsonl; None if it is not finished."""
+        path = self.cell(cell).rows_path
+        if path.exists():
+            return read_rows(path)
+        rows = gathered.get(cell.hash, [])
+        variants = [variant.name for variant in cell.method.all_variants]
+        expected = set(itertools.product(variants, cell.seeds, cell.evaluate.lengths))
+        return rows if {(row["variant"], row["seed"], row["length"]) for row in rows} == expected else None
+
+
+def _record(experiment: Experiment) -> Row:
+    """What run.json says of an experiment: every option, for people, and its identity, by which folders are compared."""
+    return {
+        "schema": SCHEMA,
+        "hash": content_hash(experiment),
+        "identity": identity(experiment),
+        "experiment": to_json(experiment),
+    }
 
 
 @contextlib.contextmanager
 def open_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
-    """Opens or makes the folder of an experiment, and holds it for this process until the end of the `with`.
+    """Opens or makes the folder of an experiment, and locks it for this process until the end of the `with`.
+
+    A folder may be opened again with an experiment of the same identity: names may differ, and options may have been added since.
 
     Raises:
-      ValueError: path names a file, holds another experiment or other things, is held by another process, or cannot be
+      ValueError: path names a file, holds a different experiment or other files, is locked by another process, or cannot be
         written. Nothing is changed then.
     """
     with contextlib.ExitStack() as stack:
         try:
             _require_usable(path, experiment)
             path.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(_held(path))
+            stack.enter_context(_locked(path))
             with tempfile.TemporaryFile(dir=path):
                 pass  # an existing folder may still refuse files
             if not (path / "run.json").exists():
-                run = {"experiment": to_json(experiment), "hash": content_hash(experiment), "sessions": []}
-                write_whole(path / "run.json", json.dumps(run, indent=1) + "\n")
+                write_whole(path / "run.json", json.dumps(_record(experiment) | {"sessions": []}, indent=1) + "\n")
         except OSError as error:
-            raise ValueError(f"--out {path} cannot be written ({error.strerror}); give a folder that can") from error
+            raise ValueError(f"The folder {path} cannot be written ({error.strerror}); give a folder that can") from error
         yield RunFolder(path, experiment)
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Keeps other processes of ours out of a folder, where the system has such locks."""
+def _locked(path: Path) -> Iterator[None]:
+    """Locks a folder against other processes that call this, on systems that have such locks."""
     if fcntl is None:
         yield
         return
@@ -171,38 +213,49 @@ def _held(path: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as error:
-        raise ValueError(f"--out {path} is being written by another process; wait for it, or give another") from error
+        raise ValueError(f"The folder {path} is in use by another process; wait for it, or give another folder") from error
     finally:
         os.close(handle)
 
 
 def _require_usable(path: Path, experiment: Experiment) -> None:
     if path.exists() and not path.is_dir():
-        raise ValueError(f"--out {path} names a file; give a folder, which may be new")
+        raise ValueError(f"{path} is a file; give a folder, which need not exist")
     record = path / "run.json"
     if record.exists():
         _require_same(path, record, experiment)
     elif path.exists() and any(path.iterdir()):
-        raise ValueError(f"--out {path} holds other files and no run.json; give a new or empty folder")
+        raise ValueError(f"The folder {path} holds other files and no run.json; give a new or empty folder")
 
 
 def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
+    """Raises ValueError unless the experiment that run.json records has the identity of this one."""
     try:
         run = json.loads(record.read_text())
-        there, found = run["hash"], run["experiment"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{record} is not a record of a run ({error!r}); give a new --out") from error
-    if there != content_hash(experiment):
-        changed = [f"{name} is {old!r} there and {new!r} here" for name, old, new in differences(found, to_json(experiment))]
+        schema, recorded, all_recorded = run.get("schema", 1), run.get("identity"), run["experiment"]
+    except (json.JSONDecodeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{record} is not the record of a run ({error!r}); give another folder") from error
+    if schema != SCHEMA:
+        raise ValueError(
+            f"The folder {path} was written under schema {schema}, and this version continues schema {SCHEMA} only; give another "
+            "folder"
+        )
+    decisive = [name for name, _, _ in differences(recorded, identity(experiment))]
+    if decisive:
+        changed = [
+            f"{name} is {old!r} there and {new!r} here"
+            for name, old, new in differences(all_recorded, to_json(experiment))
+            if any(name.startswith(path) or path.startswith(name) for path in decisive)
+        ]
         more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
         raise ValueError(
-            f"--out {path} holds another experiment: {'; '.join(changed[:3])}{more}. Give another --out, or delete that folder "
-            "to start over"
+            f"The folder {path} holds a different experiment: {'; '.join(changed[:3])}{more}. Give another folder, or "
+            "delete this one to start again"
         )
 
 
 def provenance(command: str, cells: Sequence[Cell], devices: Sequence[str]) -> Row:
-    """What ran: command, date (UTC), commit of this code, versions, machine, devices and the cells it was to run."""
+    """Describes a session: command, date (UTC), commit of this code, versions, machine, devices, and the cells it is to run."""
     packages = ("rope_jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
     return {
         "command": command,
@@ -221,8 +274,8 @@ def _commit() -> str | None:
 
     def git(*command: str) -> str:
         here = Path(__file__).resolve()
-        found = subprocess.run(["git", "-C", str(here.parent), *command], capture_output=True, text=True, check=True)
-        return found.stdout.strip()
+        done = subprocess.run(["git", "-C", str(here.parent), *command], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
 
     try:
         git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may lie in somebody else's repository

@@ -15,10 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
+from rope_jax.encoders.layers import Layers, as_layers
+from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
-from rope_jax.study.config import Cell, ModelConfig, Run
-from rope_jax.study.serialization import content_hash, label, options, to_json
+from rope_jax.study.config import Cell, ModelConfig, ResolvedVariant
+from rope_jax.study.rows import columns
+from rope_jax.study.serialization import json_hash, to_json
 from rope_jax.tasks.base import Batch, Task
 from rope_jax.training import microbatch
 from rope_jax.training.devices import over_replicas, replica_sharding
@@ -50,7 +53,7 @@ def _padded_lengths(cell: Cell) -> dict[int, int]:
 def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_length: int) -> Batch:
     """The test examples of one length: a function of the task, the length and nothing else; their strings, not of the format."""
     drawn = {name: value for name, value in to_json(task).items() if name != "end_marker"}
-    key = jax.random.fold_in(jax.random.key(int(content_hash(drawn)[:8], 16) >> 1), length)
+    key = jax.random.fold_in(jax.random.key(int(json_hash(drawn)[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
 
 
@@ -63,22 +66,24 @@ class Program:
       model, encoder: what was trained.
       policy: gives the positions.
       replicas: how many.
+      implementation: how the model is computed.
     """
 
     task: Task
     examples: int
     max_length: int
     model: ModelConfig
-    encoder: Encoder
+    encoder: Encoder | Layers
     policy: Policy
     replicas: int
+    implementation: Implementation = Implementation(scan_layers=True)
 
 
 @partial(jax.jit, static_argnames=("program",))
 def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Counts:
     """Counts of every replica, int32 [S], on the test examples of one length; `own` has a leading replica axis."""
     task, model = program.task, program.model
-    _, apply = functional(model, task.vocabulary, program.encoder)
+    _, apply = functional(model, task.vocabulary, program.encoder, implementation=program.implementation)
 
     def run(own: tuple[Params, Prepared], length: jax.Array) -> Counts:
         params, prepared = own
@@ -94,7 +99,7 @@ def count_replicas(own: tuple[Params, Prepared], length: jax.Array, *, program: 
             (part, keys), real = pass_
             part = part._replace(loss_mask=part.loss_mask & real[:, None])
             positions = replace(program.policy.positions(keys, part), length=input_length)
-            return count(apply(params, part.tokens, positions, prepared, scan_layers=True), part)
+            return count(apply(params, part.tokens, positions, prepared), part)
 
         return jax.tree.map(lambda x: jnp.sum(x, axis=0), jax.lax.map(one_pass, (passes, real)))
 
@@ -133,51 +138,41 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             ]
 
 
-def _prepare(cell: Cell, encoder: Encoder, params: Params, length: int) -> Prepared:
-    """What a variant's encoder prepares for examples of `length` symbols, of every replica.
+def _prepare(cell: Cell, encoder: Encoder | Layers, params: Params, length: int) -> Prepared:
+    """What the encoders of a variant prepare for examples of `length` symbols, for every replica.
 
-    Where the length is read, that is done on the host, replica by replica: what is not learned then has the full precision that
-    encoders have there, and no program is made for a length.
+    Where they read the length, this is done on the host, replica by replica. What is not learned then has the full precision that
+    encoders have there, and no program is compiled for a length.
     """
+    layers = as_layers(encoder)
     learned, dims = encoding_params(params), cell.model.dims
-    if jax.tree.leaves(learned) and not encoder.needs_length:
-        return _prepare_learned(learned, encoder=encoder, dims=dims)
-    of_replicas = jax.device_get(learned)
+    if jax.tree.leaves(learned) and not layers.requirements.length:
+        return _prepare_learned(learned, layers=layers, dims=dims)
+    learned = jax.device_get(learned)
     each = [
-        jax.device_get(encoder.prepare(jax.tree.map(lambda x, i=i: x[i], of_replicas), cell.task.input_length(length), dims))
+        jax.device_get(layers.prepare(jax.tree.map(lambda x, i=i: x[i], learned), cell.task.input_length(length), dims))
         for i in range(len(cell.seeds))
     ]
     return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds)))
 
 
-@partial(jax.jit, static_argnames=("encoder", "dims"))
-def _prepare_learned(learned: Params, *, encoder: Encoder, dims: Dims) -> Prepared:
-    return jax.vmap(lambda params: encoder.prepare(params, None, dims))(learned)
+@partial(jax.jit, static_argnames=("layers", "dims"))
+def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared:
+    return jax.vmap(lambda params: layers.prepare(params, None, dims))(learned)
 
 
-def _row(cell: Cell, variant: Run, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
+def _row(cell: Cell, variant: ResolvedVariant, seed: int, length: int, counts: Counts, diverged_at: int) -> dict[str, Any]:
     ok = diverged_at < 0
-    row = {
-        "task": cell.task.name,
-        "task_options": options(cell.task),
-        "encoder": type(cell.method.encoder).__name__,
-        "encoder_options": options(cell.method.encoder),
-        "policy": type(cell.method.policy).__name__,
-        "policy_options": options(cell.method.policy),
-        "variant_policy": label(variant.policy),
-        "policy_presumes": list(variant.policy.presumes),
-        "variant": variant.name,
-        "variant_options": options(variant.encoder),
-        "needs_length": variant.encoder.needs_length,
+    return {
+        **columns(cell, variant),
         "seed": seed,
         "train_steps": cell.train.steps,
         "train_length": cell.train.max_length,
         "length": length,
-        "status": "ok" if ok else "diverged",
+        **({"status": "ok"} if ok else {"status": "diverged", "diverged_at": diverged_at}),
         "count": counts.examples,
         "exact_match": counts.exact / counts.examples if ok else None,
         "token_accuracy": counts.right / counts.tokens if ok else None,
         "content_error": counts.content_wrong / counts.examples if ok else None,
         "end_error": counts.end_wrong / counts.examples if ok else None,
     }
-    return row if ok else row | {"diverged_at": diverged_at}

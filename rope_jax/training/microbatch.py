@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rope_jax.model import block_sizes
+from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 
 MAX_BUCKETS = 4  # the model is compiled once for each
@@ -27,10 +28,12 @@ class MicrobatchPlan:
     Attributes:
       micro_batch_size: examples in a micro-batch; the gradients of all micro-batches are added up.
       bucket_lengths: ascending, in symbols; a micro-batch is padded to the least of them that holds its longest example.
+      implementation: how the model is computed.
     """
 
     micro_batch_size: int
     bucket_lengths: tuple[int, ...]
+    implementation: Implementation = Implementation()
 
 
 def microbatch_plan(cell: Cell) -> MicrobatchPlan:

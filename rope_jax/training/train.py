@@ -105,7 +105,7 @@ def loss_and_gradient(
     params: Params, seed: jax.Array, step: jax.Array, cell: Cell, plan: MicrobatchPlan
 ) -> tuple[jax.Array, Params]:
     """The loss of a step's examples, and its gradient, summed over micro-batches."""
-    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
+    _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder, implementation=plan.implementation)
     lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)  # the same draw, which does not use the seed
     keys = jax.random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
     drops = jax.random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))

@@ -42,7 +42,7 @@ def inputs(seed, *shape):
 
 
 def slope_bias(q, k, positions):
-    """-slope * distance, from the positions that the door is given."""
+    """-slope * distance, from the positions that the hook is given."""
     slopes = jnp.array([0.5, 0.1]).reshape(2, 1, 1)
     distance = jnp.abs(jnp.expand_dims(positions.query, -1) - jnp.expand_dims(positions.keys, -2))
     distance = jnp.expand_dims(distance, -3).astype(jnp.float32)
@@ -58,6 +58,16 @@ def test_blocks_equal_the_naive_form(length, block):
     bias = -np.array([0.5, 0.1])[:, None, None] * np.abs(3.0 * index[:, None] - 3.0 * index)
     got = attend(q, k, v, positions, bias=slope_bias, block_size=block)
     np.testing.assert_allclose(got, naive(q, k, v, index, index, bias), rtol=2e-5, atol=2e-6)
+
+
+def test_the_reference_equals_the_naive_form():
+    q, k, v = inputs(0, 9, 2, 4)
+    index = np.arange(9)
+    bias = -np.array([0.5, 0.1])[:, None, None] * np.abs(3.0 * index[:, None] - 3.0 * index)
+    got = attend_reference(q, k, v, Positions(query=jnp.arange(9) * 3), bias=slope_bias)
+    np.testing.assert_allclose(got, naive(q, k, v, index, index, bias), rtol=2e-5, atol=2e-6)
+    with pytest.raises(ValueError, match=r"q \(9, 2, 4\) has 9 tokens, but there are 8 positions"):
+        attend_reference(q, k, v, Positions(query=jnp.arange(8)))
 
 
 def test_blocks_equal_the_reference_with_batch_axes_and_in_the_gradient():

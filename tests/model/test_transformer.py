@@ -11,6 +11,7 @@ import pytest
 import rope_jax as rj
 from rope_jax.encoders.base import Encoder
 from rope_jax.encoders.positions import Positions
+from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import ModelConfig
 from rope_jax.tasks import Copy
@@ -80,13 +81,13 @@ def test_an_untrained_model_gives_log_vocabulary(encoder):
 )
 @pytest.mark.parametrize("num_layers", [2, 6])
 def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
-    init, apply = functional(replace(CONFIG, num_layers=num_layers), 10, encoder)
+    config = replace(CONFIG, num_layers=num_layers)
+    init, apply = functional(config, 10, encoder)
+    _, scanned = functional(config, 10, encoder, implementation=Implementation(scan_layers=True))
     params = init(jax.random.key(0))
     tokens, positions = jax.random.randint(jax.random.key(1), (2, 8), 0, 10), Positions(query=jnp.arange(8))
-    looped = jax.make_jaxpr(lambda: apply(params, tokens, positions, scan_layers=True))()
-    straight = apply(params, tokens, positions)
-    np.testing.assert_allclose(apply(params, tokens, positions, scan_layers=True), straight, rtol=1e-4, atol=1e-5)
-    loops = [eqn for eqn in looped.eqns if eqn.primitive.name == "scan"]
+    np.testing.assert_allclose(scanned(params, tokens, positions), apply(params, tokens, positions), rtol=1e-4, atol=1e-5)
+    loops = [eqn for eqn in jax.make_jaxpr(scanned)(params, tokens, positions).eqns if eqn.primitive.name == "scan"]
     assert [eqn.params["length"] for eqn in loops] == (
         [num_layers // encoder.period - (encoder.period > 1)] if num_layers > encoder.period else []
     )

@@ -14,7 +14,8 @@ from rope_jax import policies
 from rope_jax.model.transformer import functional
 from rope_jax.optimizers import WarmupCosine
 from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
-from rope_jax.report.statistics import PRESUMED, curves
+from rope_jax.report.labels import PRIVILEGED
+from rope_jax.report.statistics import curves
 from rope_jax.report.tables import markdown
 from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.study.serialization import described
@@ -239,12 +240,12 @@ def test_impossible_policies_are_refused_by_name(make, message):
         make()
 
 
-def test_what_a_policy_presumes():
+def test_what_privileged_information_a_policy_uses():
     for policy in POLICIES:
         expected = {"Grid()": ("separators",), "Grid(order='snake')": ("separators", "direction")}
         drawn = ("length",) if policy in DRAWN else ()  # for the whole example at once, its answer included
-        assert policy.presumes == expected.get(described(policy), drawn)
-        assert set(policy.presumes) <= set(PRESUMED)
+        assert policy.privileged == expected.get(described(policy), drawn)
+        assert set(policy.privileged) <= set(PRIVILEGED)
 
 
 # in training and evaluation
@@ -317,8 +318,8 @@ def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
         assert row["content_error"] == np.mean(content)
         assert row["end_error"] == np.mean(end)
         assert (row["policy"], row["policy_options"]) == ("Randomized", "max_position=40")  # trained with
-        seen.add((row["variant"], row["variant_policy"], *row["policy_presumes"]))
-    assert seen == {("as-trained", "Randomized(max_position=40)", "length"), ("contiguous", "Contiguous")}
+        seen.add((row["variant"], row["variant_policy"], *row["privileged"]))
+    assert seen == {("as-trained", None, "length"), ("contiguous", "Contiguous()")}
 
 
 def test_variants_of_one_name_stay_apart():
@@ -332,15 +333,15 @@ def test_variants_of_one_name_stay_apart():
         made = replace(cell(rj.NoPE(), Contiguous()), method=method)
         params = init_replicas(jnp.zeros(2, jnp.uint32), {}, cell=made).params
         rows += [row for found in evaluate(made, params, np.array([-1, -1])) for row in found]
-    found = curves(rows)
-    assert [(curve.positions, curve.variant) for curve in found] == [
-        ("Randomized(max_position=20) †", "as-trained"),
-        ("Randomized(max_position=20), run on Contiguous", "contiguous"),
-        ("RandomOffset(max_position=20) †", "as-trained"),
-        ("RandomOffset(max_position=20), run on Contiguous", "contiguous"),
+    lines = curves(rows)
+    assert [(curve.method, curve.variant, curve.privileged) for curve in lines] == [
+        ("NoPE, Randomized(max_position=20)", "as-trained", ("length",)),
+        ("NoPE, Randomized(max_position=20)", "contiguous", ()),
+        ("NoPE, RandomOffset(max_position=20)", "as-trained", ("length",)),
+        ("NoPE, RandomOffset(max_position=20)", "contiguous", ()),
     ]
-    assert markdown(rows).count("| NoPE ") == 8
-    with pytest.raises(ValueError, match=r"two rows of .* have one seed and length"):
+    assert markdown({"exact_match": lines}).count("| NoPE, ") == 4
+    with pytest.raises(ValueError, match=r"two rows have the same task, method and variant .*, seed and length"):
         curves([*rows, rows[0]])
 
 
@@ -362,7 +363,7 @@ def test_rows_and_columns_copy_three_times_further():
 
     from experiments.cli import load_experiment
 
-    whole = load_experiment(Path(__file__).parents[1] / "configs" / "hundredfold.py")
+    whole = load_experiment(Path(__file__).parents[2] / "configs" / "hundredfold.py")
     small = replace(
         whole,
         tasks=whole.tasks[:1],

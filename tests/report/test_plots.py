@@ -4,13 +4,14 @@ import struct
 import xml.etree.ElementTree as ET
 
 import numpy as np
-from test_tables import ROWS, row
+from rows import ROWS, row
 
 from rope_jax.report import plots
+from rope_jax.report.statistics import curves
 
 
 def test_the_same_rows_give_the_same_bytes():
-    first, second = plots.accuracy_by_length(ROWS), plots.accuracy_by_length(ROWS)
+    first, second = plots.by_length(curves(ROWS)), plots.by_length(curves(ROWS))
     assert first == second
     assert set(first) == {"png", "svg"}
     width, height = struct.unpack(">II", first["png"][16:24])
@@ -23,7 +24,7 @@ def test_the_same_rows_give_the_same_bytes():
 
 def test_other_rows_give_another_picture():
     other = [r | {"exact_match": 0.5} if r["exact_match"] is not None else r for r in ROWS]
-    assert plots.accuracy_by_length(other)["png"] != plots.accuracy_by_length(ROWS)["png"]
+    assert plots.by_length(curves(other))["png"] != plots.by_length(curves(ROWS))["png"]
 
 
 def test_a_panel_a_task_a_line_a_variant_a_band_over_seeds():
@@ -34,39 +35,61 @@ def test_a_panel_a_task_a_line_a_variant_a_band_over_seeds():
         for seed in (0, 1)
         for length in (6, 12, 24)
     ]
-    panels = plots._draw(rows, "exact_match").axes
+    panels = plots._draw(curves(rows)).axes
     assert [panel.get_title() for panel in panels] == ["copy", "reverse"]
     for panel in panels:
-        curves = [line for line in panel.lines if len(line.get_xdata()) == 3]
-        assert len(curves) == len(panel.collections) == 3
-        for line in curves:
+        drawn = [line for line in panel.lines if len(line.get_xdata()) == 3]
+        assert len(drawn) == len(panel.collections) == 3
+        for line in drawn:
             np.testing.assert_array_equal(line.get_xdata(), [6, 12, 24])
             np.testing.assert_allclose(line.get_ydata(), [1.0, 0.75, 0.75])
         low_high = panel.collections[0].get_paths()[0].vertices
         assert {0.5, 1.0} <= set(np.round(low_high[:, 1], 6))
         # told apart without colour, too
-        assert len({(line.get_marker(), str(line._dash_pattern)) for line in curves}) == 3
+        assert len({(line.get_marker(), str(line._dash_pattern)) for line in drawn}) == 3
         [training] = [line for line in panel.lines if set(line.get_xdata()) == {12}]
         assert training.get_linestyle() != "None"
 
 
-def test_policies_have_lines_and_marks_of_their_own():
+def test_the_legend_names_method_variant_and_marks():
     rows = [
-        row(0, length, value, policy=policy, policy_options="", policy_presumes=presumed)
-        for policy, value, presumed in (("Contiguous", 0.5, []), ("Grid", 1.0, ["separators", "direction"]))
+        row(0, length, value, method=method, variant=variant, privileged=privileged)
+        for method, variant, value, privileged in (
+            ("RoPE", "as-trained", 0.5, []),
+            ("RoPE", "NTK 2", 0.25, ["length"]),
+            ("snake", "as-trained", 1.0, ["separators", "direction"]),
+        )
         for length in (6, 12)
     ]
-    figure = plots._draw(rows, "exact_match")
-    assert len([line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"]) == 2
+    figure = plots._draw(curves(rows))
+    assert len([line for line in figure.axes[0].lines if len(line.get_xdata()) == 2 and line.get_marker() != "None"]) == 3
     [legend] = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["RoPE, as-trained", "RoPE, Grid ‡§, as-trained"]
-    assert "‡ reads positions" in legend.get_title().get_text()
-    assert "§ an oracle" in legend.get_title().get_text()
+    assert [text.get_text() for text in legend.get_texts()] == ["RoPE, as-trained", "RoPE, NTK 2 †", "snake ‡§"]
+    for note in ("† uses the length", "‡ reads positions", "§ an oracle"):
+        assert note in legend.get_title().get_text()
+
+
+def test_any_metric_is_drawn_within_the_panel():
+    for values in ((0.25, 0.5), (2.0, 40.0), (-3.0, -1.0)):
+        rows = [row(0, length, 1.0, edit_distance=value) for length, value in zip((6, 12), values, strict=True)]
+        [panel] = plots._draw(curves(rows, "edit_distance")).axes
+        low, high = panel.get_ylim()
+        assert low < min(0, *values)
+        assert max(1, *values) < high
+        assert panel.get_ylabel() == "edit distance"
+    low, high = plots._draw(curves(ROWS)).axes[0].get_ylim()
+    np.testing.assert_allclose((low, high), (-0.04, 1.1))
+
+
+def test_a_length_without_a_value_is_left_out_and_others_are_drawn():
+    panel = plots._draw(curves([row(0, 6, 1.0), row(1, 6, 0.5), row(0, 12, 0.25), row(1, 24, None)])).axes[0]
+    [line] = [line for line in panel.lines if line.get_marker() != "None"]
+    np.testing.assert_array_equal(line.get_xydata(), [[6, 0.75], [12, 0.25]])
 
 
 def test_panels_wrap_and_none_is_empty():
     rows = [row(0, length, 0.5, task=task) for task in "abcd" for length in (6, 12)]
-    figure = plots._draw(rows, "exact_match")
+    figure = plots._draw(curves(rows))
     figure.canvas.draw()
     assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", "d"]
     corners = [(panel.bbox.x0, panel.bbox.y0) for panel in figure.axes]
@@ -82,7 +105,7 @@ def test_many_lines_are_told_apart_with_and_without_colour():
 
 def test_a_diverged_curve_is_left_out_of_the_panel():
     def lines(exact):
-        panel = plots._draw([row(0, length, exact) for length in (6, 12, 24)], "exact_match").axes[0]
+        panel = plots._draw(curves([row(0, length, exact) for length in (6, 12, 24)])).axes[0]
         return [line for line in panel.lines if len(line.get_xdata()) == 3]
 
     assert len(lines(0.5)) == 1
@@ -94,11 +117,11 @@ def test_nothing_runs_out_of_the_figure():
     long = "base=500.0, layout='interleaved', rotary_fraction=0.5, head_fraction=0.5, learn_base=True"
     for train_length in (6, 24):
         rows = [
-            row(0, length, 0.5, encoder_options=options, needs_length=True, train_length=train_length)
+            row(0, length, 0.5, method=f"RoPE({options})", privileged=["length"], train_length=train_length)
             for options in ("", long)
             for length in (6, 7, 12, 24)
         ]
-        figure = plots._draw(rows, "exact_match")
+        figure = plots._draw(curves(rows))
         figure.canvas.draw()
         renderer = figure.canvas.get_renderer()
         width, height = figure.bbox.size

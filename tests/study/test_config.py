@@ -1,7 +1,8 @@
 """Configs: every field counts in the hash, every impossible value is refused by name."""
 
 import dataclasses
-import json
+import hashlib
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,15 @@ import pytest
 import rope_jax as rj
 from examples import ENCODERS, MAPS
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
-from rope_jax.policies import Contiguous
+from rope_jax.policies import Contiguous, Grid, PoSE
 from rope_jax.study.config import Cell, EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
-from rope_jax.study.serialization import content_hash, differences, options, to_json
+from rope_jax.study.serialization import content_hash, differences, identity, json_hash, options, to_json
 from rope_jax.tasks import Copy, Reverse
+
+
+def rope(**options):
+    return Method(encoder=rj.RoPE(), **options)
+
 
 OTHER = {
     "num_layers": 3,
@@ -45,7 +51,7 @@ OTHER = {
     "kernel": "power",
     "axis": 1,
     "by": "length",
-    "parts": (rj.NoPE(),),
+    "encoders": (rj.NoPE(),),
     "attention_factor": 3.0,
     "mscale": 3.0,
     "mscale_all_dim": 3.0,
@@ -77,31 +83,66 @@ def objects():
     return [cell, cell.task, cell.method, cell.model, cell.train, *CHOICES, cell.evaluate, *MAPS, *encoders]
 
 
-FIELDS = [
-    (config, field.name)
-    for config in objects()
-    for field in dataclasses.fields(config)
-    if field.name != "arrangement"  # goes with sections
-    and (type(config), field.name) != (rj.XPos, "sections")  # refused: one axis alone
-]
+def test_changing_any_option_changes_the_hash():
+    tried = set()
+    for config in objects():
+        for field in dataclasses.fields(config):
+            name = field.name
+            if name == "arrangement" or not field.metadata.get("identity", True):  # the first goes with sections
+                continue
+            other = replace(config, **{name: OTHER[name] if name in OTHER else changed(getattr(config, name))})
+            where = f"{type(config).__name__}.{name}"
+            assert content_hash(other) != content_hash(config), where
+            assert content_hash(replace(other, **{name: getattr(config, name)})) == content_hash(config), where
+            assert other not in {config}, where  # hashable: they are static arguments of compiled programs
+            for form in (to_json, identity):
+                paths = [path for path, _, _ in differences(form(config), form(other))]
+                assert paths, where
+                assert all(path.startswith(name) for path in paths), where
+            tried.add(where)
+    assert {"Cell.seeds", "Reverse.alphabet", "Method.policy", "TrainConfig.clip_norm", "RoPE.base", "Compose.encoders"} <= tried
 
 
-@pytest.mark.parametrize(("config", "name"), FIELDS, ids=[f"{type(c).__name__}.{n}" for c, n in FIELDS])
-def test_changing_any_field_changes_the_hash(config, name):
-    other = replace(config, **{name: OTHER[name] if name in OTHER else changed(getattr(config, name))})
-    assert content_hash(other) != content_hash(config)
-    assert content_hash(replace(other, **{name: getattr(config, name)})) == content_hash(config)
-    assert other not in {config}  # hashable: they are static arguments of compiled programs
-    paths = [path for path, _, _ in differences(to_json(config), to_json(other))]
-    assert paths
-    assert all(path.startswith(name) for path in paths)
+def test_an_option_that_is_added_with_a_default_changes_no_hash():
+    """Two versions of a class, under one name, alone and within a cell."""
+
+    def version(*more, name="Mine"):
+        return dataclasses.make_dataclass(name, [("size", int), *more], bases=(rj.Encoder,), frozen=True, kw_only=True)
+
+    added = ("steps", tuple[int, ...], dataclasses.field(default=(1, 2)))
+    made = ("scale", float, dataclasses.field(default_factory=lambda: 2.0))
+    old, new = version(), version(added, made)
+    cell = objects()[0]
+    for within in (lambda e: e, lambda e: replace(cell, method=Method(encoder=e)), lambda e: rj.Compose(rj.NoPE(), e)):
+        before = content_hash(within(old(size=3)))
+        for same in (new(size=3), new(size=3, steps=(1, 2), scale=2)):
+            assert identity(within(same)) == identity(within(old(size=3)))
+            assert content_hash(within(same)) == before
+        others = (new(size=4), new(size=3, steps=(1,)), new(size=3, scale=2.5), version(name="Yours")(size=3))
+        assert len({before, *(content_hash(within(other)) for other in others)}) == 5
+
+
+def test_names_are_no_part_of_the_identity(toy):
+    named = replace(toy, name="another", methods=tuple(replace(m, name=f"m{i}") for i, m in enumerate(toy.methods)))
+    assert content_hash(named) == content_hash(toy)
+    assert [cell.id for cell in named.cells()] == [cell.id for cell in toy.cells()]
 
 
 def test_the_hash_is_the_same_on_every_machine():
-    """Folders of finished cells are found by it. This literal is of the JSON form, computed once by hand with sha256sum."""
-    form = '{"alphabet": 16, "end_marker": false, "type": "Copy", "unique": false}'
-    assert json.dumps(to_json(Copy()), sort_keys=True) == form
-    assert content_hash(Copy()) == "e11c6c65fe215d8d9212bc27c63bade72664805049b6c34b379f94cfb936c1de"
+    """Finished cells are recognised by it. The literals are of these JSON forms, computed with sha256sum."""
+    forms = {
+        Copy(alphabet=4): '{"config": {"alphabet": 4, "type": "Copy"}, "schema": 2}',
+        rj.RoPE(scaling=rj.NTK(factor=2)): (
+            '{"config": {"scaling": {"factor": 2.0, "type": "NTK"}, "type": "RoPE"}, "schema": 2}'
+        ),
+    }
+    literals = [
+        "147998a0dd59f664dc7c2a36e9b3adc13ffae42ffad5a975504a7b4336c71393",
+        "d28011f2aab88ba619ab42b56a804303ea9611ce5c6389669684776d4b6b4090",
+    ]
+    assert [content_hash(config) for config in forms] == literals
+    assert [hashlib.sha256(form.encode()).hexdigest() for form in forms.values()] == literals
+    assert json_hash({"b": (1, 2), "a": None}) == hashlib.sha256(b'{"a": null, "b": [1, 2]}').hexdigest()
 
 
 def test_an_int_for_a_float_is_the_same_config():
@@ -137,6 +178,50 @@ def test_a_method_runs_on_the_tasks_it_is_meant_for(toy):
     assert cells[2] == toy.cells()[3]  # its folder is the same whatever else the method is meant for
 
 
+def test_a_derived_name_is_short_and_says_what_the_method_is():
+    window = rj.Compose(rj.RoPE(), rj.SlidingWindow(size=8))
+    for method, name in (
+        (rope(), "RoPE"),
+        (rope(policy=Contiguous()), "RoPE"),
+        (rope(policy=Contiguous(offset=3)), "RoPE, Contiguous(offset=3)"),
+        (Method(encoder=rj.RoPE(base=500.0)), "RoPE(base=500.0)"),
+        (Method(encoder=rj.Compose(rj.RoPE(), rj.Compose(rj.ALiBi(), rj.NoPE()))), "RoPE + ALiBi + NoPE"),
+        (Method(encoder=rj.Layers(window, rj.NoPE())), "RoPE + SlidingWindow(size=8) / NoPE"),
+        (rope(policy=PoSE(max_position=128)), "RoPE, PoSE(max_position=128)"),
+        (rope(name="mine", policy=PoSE(max_position=128)), "mine"),
+    ):
+        assert method.label == name
+    long = [Method(encoder=rj.Layers(window, rj.LogN(original_length=n)), policy=PoSE(max_position=64)) for n in range(9, 20)]
+    many = Method(encoder=rj.Layers(*[rj.TransformerXL()] * 8))
+    for method in (*long, many):
+        assert len(method.label) <= 40
+        assert re.search(r" #[0-9a-f]{4}$", method.label)
+    assert long[0].label.startswith("RoPE + SlidingWindow / LogN, PoSE #")
+    assert len({method.label for method in long}) == len(long)
+    assert replace(long[0], name="x").label == "x"
+
+
+def test_names_are_distinct_where_methods_meet(toy):
+    copy, reverse = toy.tasks
+    both = (rope(name="a"), Method(name="a", encoder=rj.NoPE()))
+    with pytest.raises(ValueError, match=r"two methods are called 'a' on Copy\(alphabet=4\): RoPE.*Method\(name=\.\.\.\)"):
+        replace(toy, methods=both)
+    apart = replace(toy, methods=(replace(both[0], tasks=(copy,)), replace(both[1], tasks=(reverse,))))
+    assert [cell.method.label for cell in apart.cells()] == ["a", "a"]
+
+
+def test_privileged_information_is_that_of_policy_and_encoder(toy):
+    dynamic = rj.RoPE(scaling=rj.DynamicNTK(original_length=8))
+    method = Method(
+        encoder=rj.RoPE(),
+        policy=Grid(order="snake"),
+        variants=(Variant(name="dynamic", encoder=dynamic), Variant(name="plain", policy=Contiguous())),
+    )
+    assert [variant.privileged for variant in method.all_variants] == [
+        ("separators", "direction"), ("length", "separators", "direction"), (),
+    ]  # fmt: skip
+
+
 def test_examples_by_length():
     assert EvaluateConfig(lengths=(5, 3), examples=7).examples_by_length == {5: 7, 3: 7}
     assert EvaluateConfig(lengths=(5, 3), examples=(7, 9)).examples_by_length == {5: 7, 3: 9}
@@ -156,104 +241,110 @@ def test_differences_name_the_path():
     assert list(differences({"tasks": [{"a": 1}, {"a": 2}]}, {"tasks": [{"a": 1}]})) == [("tasks", "2 of them", "1 of them")]
 
 
-def rope(**options):
-    return Method(encoder=rj.RoPE(), **options)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ModelConfig(width=30), "model.width 30 is not divisible by model.num_heads 4; use a width such as 32"),
-        (lambda: ModelConfig(num_layers=0), "model.num_layers must be at least 1, got 0"),
-        (
-            lambda: ModelConfig(compute_dtype="float16"),
-            "ModelConfig compute_dtype must be 'float32' or 'bfloat16', got 'float16'",
+IMPOSSIBLE_VALUES = (
+    (lambda: ModelConfig(width=30), "model.width 30 is not divisible by model.num_heads 4; use a width such as 32"),
+    (lambda: ModelConfig(num_layers=0), "model.num_layers must be at least 1, got 0"),
+    (
+        lambda: ModelConfig(compute_dtype="float16"),
+        "ModelConfig compute_dtype must be 'float32' or 'bfloat16', got 'float16'",
+    ),
+    (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
+    (lambda: TrainConfig(steps=1.5), "TrainConfig steps must be an int, got 1.5"),
+    (lambda: TrainConfig(steps=True), "TrainConfig steps must be an int, got True"),
+    (lambda: TrainConfig(batch_size=-1), "train.batch_size must be at least 1, got -1"),
+    (lambda: TrainConfig(min_length=0), "train.min_length must be at least 1, got 0"),
+    (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
+    (lambda: TrainConfig(learning_rate=float("nan")), "train.learning_rate must be positive and finite, got nan"),
+    (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
+    (lambda: AdamW(weight_decay=-1.0), "AdamW weight_decay must be finite and not negative, got -1.0"),
+    (lambda: AdamW(b2=1.0), "AdamW b2 must be at least 0 and below 1, got 1.0"),
+    (lambda: SGD(momentum=float("nan")), "SGD momentum must be at least 0 and below 1, got nan"),
+    (lambda: WarmupCosine(warmup_steps=-1), "WarmupCosine warmup_steps must be finite and not negative, got -1"),
+    (lambda: TrainConfig(optimizer="adam"), "TrainConfig optimizer must be an object of class Optimizer, got 'adam'"),
+    (lambda: EvaluateConfig(lengths=()), "evaluate.lengths must name at least one length"),
+    (lambda: EvaluateConfig(lengths=(3, 0)), "evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
+    (lambda: EvaluateConfig(lengths=(3, -2)), "evaluate.lengths must hold lengths of at least 1 symbol, got -2"),
+    (lambda: EvaluateConfig(lengths=[3]), r"EvaluateConfig lengths must be a tuple, of which each is an int, got \[3\]"),
+    (lambda: EvaluateConfig(lengths=(3, 3)), "evaluate.lengths must not name anything twice, got 3"),
+    (lambda: EvaluateConfig(examples=0), "evaluate.examples must be at least 1, got 0"),
+    (lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 0)), "evaluate.examples must be at least 1, got 0"),
+    (
+        lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 4, 4)),
+        "evaluate.examples has 3 numbers for 2 lengths; give one for each, or one number for all",
+    ),
+    (lambda: rope(name=" "), "Method name must not be blank, got ' '; leave it out"),
+    (
+        lambda: Method(encoder="RoPE"),
+        "Method encoder must be an object of class Encoder or an object of class Layers, got 'RoPE'",
+    ),
+    (
+        lambda: rope(variants=(Variant(name="v", encoder=rj.RoPE(layout="interleaved", base=3.0)),)),
+        "variant 'v' changes layout of the trained RoPE; options that may change after training: base, scaling",
+    ),
+    (
+        lambda: rope(variants=(Variant(name="v", encoder=rj.NoPE()),)),
+        "variant 'v' changes the class of the trained RoPE",
+    ),
+    (
+        lambda: Method(
+            encoder=rj.RoPE(learn_base=True), variants=(Variant(name="v", encoder=rj.RoPE(learn_base=True, base=2.0)),)
         ),
-        (lambda: TrainConfig(steps=0), "train.steps must be at least 1, got 0"),
-        (lambda: TrainConfig(steps=1.5), "TrainConfig steps must be an int, got 1.5"),
-        (lambda: TrainConfig(steps=True), "TrainConfig steps must be an int, got True"),
-        (lambda: TrainConfig(batch_size=-1), "train.batch_size must be at least 1, got -1"),
-        (lambda: TrainConfig(min_length=0), "train.min_length must be at least 1, got 0"),
-        (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
-        (lambda: TrainConfig(learning_rate=float("nan")), "train.learning_rate must be positive and finite, got nan"),
-        (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
-        (lambda: AdamW(weight_decay=-1.0), "AdamW weight_decay must be finite and not negative, got -1.0"),
-        (lambda: AdamW(b2=1.0), "AdamW b2 must be at least 0 and below 1, got 1.0"),
-        (lambda: SGD(momentum=float("nan")), "SGD momentum must be at least 0 and below 1, got nan"),
-        (lambda: WarmupCosine(warmup_steps=-1), "WarmupCosine warmup_steps must be finite and not negative, got -1"),
-        (lambda: TrainConfig(optimizer="adam"), "TrainConfig optimizer must be an object of class Optimizer, got 'adam'"),
-        (lambda: EvaluateConfig(lengths=()), "evaluate.lengths must name at least one length"),
-        (lambda: EvaluateConfig(lengths=(3, 0)), "evaluate.lengths must hold lengths of at least 1 symbol, got 0"),
-        (lambda: EvaluateConfig(lengths=(3, -2)), "evaluate.lengths must hold lengths of at least 1 symbol, got -2"),
-        (lambda: EvaluateConfig(lengths=[3]), r"EvaluateConfig lengths must be a tuple, of which each is an int, got \[3\]"),
-        (lambda: EvaluateConfig(lengths=(3, 3)), "evaluate.lengths must not name anything twice, got 3"),
-        (lambda: EvaluateConfig(examples=0), "evaluate.examples must be at least 1, got 0"),
-        (lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 0)), "evaluate.examples must be at least 1, got 0"),
-        (
-            lambda: EvaluateConfig(lengths=(1, 2), examples=(4, 4, 4)),
-            "evaluate.examples has 3 numbers for 2 lengths; give one for each, or one number for all",
-        ),
-        (lambda: Method(encoder="RoPE"), "Method encoder must be an object of class Encoder, got 'RoPE'"),
-        (
-            lambda: rope(variants=(Variant(name="v", encoder=rj.RoPE(layout="interleaved", base=3.0)),)),
-            "variant 'v' changes layout of the trained RoPE; options that may change after training: base, scaling",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="v", encoder=rj.NoPE()),)),
-            "variant 'v' changes the class of the trained RoPE",
-        ),
-        (
-            lambda: Method(
-                encoder=rj.RoPE(learn_base=True), variants=(Variant(name="v", encoder=rj.RoPE(learn_base=True, base=2.0)),)
-            ),
-            "variant 'v' changes base of the trained RoPE; options that may change after training: scaling",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="as-trained", encoder=rj.RoPE()),)),
-            "variant must have a name other than that of the trained model, got 'as-trained'",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="v", policy=Contiguous()),)),
-            "variant 'v' changes nothing of the trained method; give it encoder= or policy=",
-        ),
-        (
-            lambda: rope(variants=(Variant(name="v", policy=Contiguous(offset=1)), Variant(name="v", encoder=rj.RoPE(base=2.0)))),
-            "Method variants must not name anything twice, got 'v'",
-        ),
-    ],
+        "variant 'v' changes base of the trained RoPE; options that may change after training: scaling",
+    ),
+    (
+        lambda: rope(variants=(Variant(name="as-trained", encoder=rj.RoPE()),)),
+        "variant must have a name other than that of the trained model, got 'as-trained'",
+    ),
+    (
+        lambda: rope(variants=(Variant(name="v", policy=Contiguous()),)),
+        "variant 'v' changes nothing of the trained method; give it encoder= or policy=",
+    ),
+    (
+        lambda: rope(variants=(Variant(name="v", policy=Contiguous(offset=1)), Variant(name="v", encoder=rj.RoPE(base=2.0)))),
+        "Method variants must not name anything twice, got 'v'",
+    ),
 )
-def test_impossible_values_are_refused_by_name(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tasks": ()}, r"tasks must hold something, such as \(Copy\(\),\)"),
-        ({"tasks": (Copy(), Copy())}, "tasks must not name anything twice"),
-        (
-            {"methods": (rope(), rope())},
-            r"two methods train RoPE\(\) with Contiguous\(\) on Copy\(alphabet=4\); make them one",
-        ),
-        ({"methods": (rope(tasks=(Copy(alphabet=4),)),)}, r"no method is meant for Reverse\(alphabet=4\); leave the task out"),
-        ({"seeds": ()}, "seeds must name at least one seed"),
-        ({"seeds": (0, -1)}, "seeds must hold numbers from 0 to 2147483647, got -1"),
-        ({"seeds": (1, 1)}, "seeds must not name anything twice, got 1"),
-        (
-            {"methods": (Method(encoder=rj.Learned(max_length=11)),)},
-            r"Learned\(max_length=11\) has no row for position 11; raise",
-        ),
-        ({"tasks": (Copy(unique=True, alphabet=4),)}, r"Copy\(unique=True, alphabet=4\) has no string of 5 different symbols"),
-        ({"methods": (rope(tasks=(Copy(alphabet=5),)),)}, r"meant for Copy\(alphabet=5\), which is not among the tasks of"),
-        ({"methods": (Method(encoder=rj.Layers(rj.RoPE(), rj.NoPE())),)}, "num_layers 1 is not a multiple of the 2 layers that"),
-        ({"model": ModelConfig(width=12)}, r"int\(head_dim 3 \* rotary_fraction 1.0\) = 3"),
-        ({"methods": (Method(encoder=rj.RoPE(head_fraction=0.2)),)}, "head_fraction 0.2 of 2 heads gives no head"),
-    ],
+def test_impossible_values_are_refused_by_name():
+    for make, message in IMPOSSIBLE_VALUES:
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+IMPOSSIBLE_EXPERIMENTS = (
+    ({"tasks": ()}, r"tasks must hold something, such as \(Copy\(\),\)"),
+    ({"tasks": (Copy(), Copy())}, "tasks must not name anything twice"),
+    (
+        {"methods": (rope(), rope())},
+        r"two methods train RoPE\(\) with Contiguous\(\) on Copy\(alphabet=4\); make them one",
+    ),
+    ({"methods": (rope(tasks=(Copy(alphabet=4),)),)}, r"no method is for Reverse\(alphabet=4\); leave the task out"),
+    ({"seeds": ()}, "seeds must name at least one seed"),
+    ({"seeds": (0, -1)}, "seeds must hold numbers from 0 to 2147483647, got -1"),
+    ({"seeds": (1, 1)}, "seeds must not name anything twice, got 1"),
+    (
+        {"methods": (Method(encoder=rj.Learned(max_length=11)),)},
+        r"Learned\(max_length=11\) has no row for position 11; raise",
+    ),
+    ({"tasks": (Copy(unique=True, alphabet=4),)}, r"Copy\(unique=True, alphabet=4\) has no string of 5 different symbols"),
+    (
+        {"methods": (rope(tasks=(Copy(alphabet=5),)),)},
+        r"the method 'RoPE' is for Copy\(alphabet=5\), which is not among the tasks of",
+    ),
+    (
+        {"methods": (Method(encoder=rj.Layers(rj.RoPE(), rj.NoPE())),)},
+        "num_layers 1 is not a multiple of the 2 encoders of Layers",
+    ),
+    ({"model": ModelConfig(width=12)}, r"int\(head_dim 3 \* rotary_fraction 1.0\) = 3"),
+    ({"methods": (Method(encoder=rj.RoPE(head_fraction=0.2)),)}, "head_fraction 0.2 of 2 heads gives no head"),
 )
-def test_impossible_experiments_are_refused_before_anything_runs(toy, change, message):
-    with pytest.raises(ValueError, match=message):
-        replace(toy, **change)
+
+
+def test_impossible_experiments_are_refused_before_anything_runs(toy):
+    for change, message in IMPOSSIBLE_EXPERIMENTS:
+        with pytest.raises(ValueError, match=message):
+            replace(toy, **change)
 
 
 def test_the_committed_configs_are_experiments():
@@ -261,7 +352,7 @@ def test_the_committed_configs_are_experiments():
 
     from experiments.cli import load_experiment
 
-    paths = sorted((Path(__file__).parents[1] / "configs").glob("*.py"))
+    paths = sorted((Path(__file__).parents[2] / "configs").glob("*.py"))
     assert "quickstart.py" in {path.name for path in paths}
     for path in paths:
         assert isinstance(load_experiment(path), Experiment)

@@ -1,6 +1,7 @@
 """The run store: whole files or none, one experiment a folder, an honest record."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -48,10 +49,60 @@ def test_the_same_experiment_may_come_back_and_another_may_not(toy, tmp_path):
         pass
     other = replace(toy, train=replace(toy.train, steps=9, batch_size=5), seeds=(0, 1, 2))
     with pytest.raises(
-        ValueError, match=r"holds another experiment: .*seeds is \[0, 1\] there and \[0, 1, 2\] here.*Give another"
+        ValueError, match=r"out holds a different experiment: .*seeds is \[0, 1\] there and \[0, 1, 2\] here.*Give another folder"
     ):
         start(out, other)
     assert (out / "run.json").read_bytes() == before
+
+
+def test_a_folder_of_an_older_version_is_opened_again(toy, tmp_path):
+    """Options were added since, with defaults, and names given; what differs then is still named, and nothing else."""
+    with open_run(tmp_path / "out", toy):
+        pass
+    record = tmp_path / "out" / "run.json"
+    run = json.loads(record.read_text())
+    del run["experiment"]["train"]["dropout"], run["experiment"]["methods"][0]["name"], run["experiment"]["tasks"][1]["unique"]
+    record.write_text(json.dumps(run))
+    named = replace(toy, name="other", methods=tuple(replace(m, name=f"m{i}") for i, m in enumerate(toy.methods)))
+    for same in (toy, named):
+        with open_run(tmp_path / "out", same):
+            assert json.loads(record.read_text()) == run
+    with pytest.raises(ValueError, match=r"experiment: train.batch_size is 4 there and 5 here\. Give"):
+        start(tmp_path / "out", replace(named, train=replace(toy.train, batch_size=5)))
+    with pytest.raises(ValueError, match=r"experiment: train.dropout is None there and 0.5 here\. Give"):
+        start(tmp_path / "out", replace(toy, train=replace(toy.train, dropout=0.5)))
+    record.write_text(json.dumps(run | {"schema": 1}))
+    with pytest.raises(ValueError, match="was written under schema 1, and this version continues schema 2 only"):
+        start(tmp_path / "out", toy)
+
+
+def rows_of(cell):
+    return [
+        {"method": "old", "variant": variant.name, "cell": cell.hash, "seed": seed, "length": length, "count": 1}
+        for variant in cell.method.all_variants
+        for seed in cell.seeds
+        for length in cell.evaluate.lengths
+    ]
+
+
+def test_a_cell_is_finished_when_its_rows_are_in_its_folder_or_all_in_that_of_the_run(toy, tmp_path):
+    cells = toy.cells()
+    with open_run(tmp_path, toy) as folder:
+        assert folder.unfinished() == list(cells)
+        with pytest.raises(ValueError, match="is not finished; run it before its rows are gathered"):
+            folder.rows()
+        folder.cell(cells[0]).finish(rows_of(cells[0]))
+        partly = rows_of(cells[2])[:-1]
+        write_whole(tmp_path / "rows.jsonl", to_lines([*rows_of(cells[1]), *partly, *rows_of(cells[3])]))
+        assert folder.unfinished() == [cells[2]]
+        folder.cell(cells[2]).finish(rows_of(cells[2]))
+        gathered = [row | {"method": cell.method.label} for cell in cells for row in rows_of(cell)]
+        assert folder.rows() == gathered == read_rows(tmp_path / "rows.jsonl")
+    renamed = replace(toy, methods=(replace(toy.methods[0], name="another"), *toy.methods[1:]))
+    shutil.rmtree(tmp_path / "cells")
+    with open_run(tmp_path, renamed) as folder:
+        assert folder.unfinished() == []
+        assert [row["method"] for row in folder.rows()] == [cell.method.label for cell in renamed.cells() for _ in rows_of(cell)]
 
 
 def start(out, experiment):
@@ -60,7 +111,7 @@ def start(out, experiment):
 
 
 def test_two_processes_do_not_write_one_folder(toy, tmp_path):
-    with open_run(tmp_path / "out", toy), pytest.raises(ValueError, match="out is being written by another process; wait for it"):
+    with open_run(tmp_path / "out", toy), pytest.raises(ValueError, match="out is in use by another process; wait for it"):
         start(tmp_path / "out", toy)
     with open_run(tmp_path / "out", toy) as folder:
         assert folder.experiment == toy
@@ -73,7 +124,7 @@ def test_names_that_the_system_refuses_are_the_users_to_mend(toy, tmp_path):
 
 def test_folders_that_are_not_runs_are_refused_and_left_alone(toy, tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match="file names a file; give a folder"):
+    with pytest.raises(ValueError, match="file is a file; give a folder"):
         start(tmp_path / "file", toy)
     with pytest.raises(ValueError, match=r"holds other files and no run\.json"):
         start(tmp_path, toy)
@@ -81,9 +132,10 @@ def test_folders_that_are_not_runs_are_refused_and_left_alone(toy, tmp_path):
         start(tmp_path / "file" / "below", toy)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not a record of a run"):
-        start(tmp_path / "run", toy)
+    for broken in ("{}", "{", "[]"):
+        (tmp_path / "run" / "run.json").write_text(broken)
+        with pytest.raises(ValueError, match="is not the record of a run"):
+            start(tmp_path / "run", toy)
 
 
 def test_a_training_log_is_cut_back_to_where_training_goes_on(toy, tmp_path):

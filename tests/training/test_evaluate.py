@@ -108,7 +108,7 @@ def test_rows_say_what_was_measured(toy_cell):
         assert row["token_accuracy"] == pytest.approx(right.mean())
         assert row["status"] == "ok"
         assert row["train_length"] == 3
-        assert row["needs_length"] == (row["variant"] == "DynamicNTK")
+        assert row["privileged"] == (["length"] if row["variant"] == "DynamicNTK" else [])
 
 
 def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):

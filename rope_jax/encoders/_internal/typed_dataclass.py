@@ -1,6 +1,7 @@
-"""Frozen dataclasses whose values are of the types that they declare, said at once and by name."""
+"""Frozen dataclasses that check the types of their fields."""
 
 import dataclasses
+import functools
 import types
 import typing
 from dataclasses import dataclass
@@ -9,18 +10,39 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """Base of everything that a config holds: a field of another type than declared is a ValueError that names it.
+    """Base of everything that a config holds. A field whose value is not of the declared type is a ValueError that names it.
 
-    An int where a float is declared becomes that float, so that NTK(factor=2) and NTK(factor=2.0) are one thing everywhere.
+    A subclass checks values in `__post_init__`. The checks of its base classes have run by then, those of types first. There is
+    no need to call `super().__post_init__()`, and no way to forget it.
+
+    An int where a float is declared becomes that float, so that NTK(factor=2) equals NTK(factor=2.0) everywhere.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "__post_init__" not in vars(cls):
+            return
+        check_values = vars(cls)["__post_init__"]
+
+        @functools.wraps(check_values)
+        def check(self: Checked) -> None:
+            super(cls, self).__post_init__()  # type: ignore[misc]
+            check_values(self)
+
+        type.__setattr__(cls, "__post_init__", check)
+
     def __post_init__(self) -> None:
-        declared = typing.get_type_hints(type(self))
+        declared = _declared_types(type(self))  # type: ignore[arg-type]
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if not _fits(value, declared[field.name]):
                 raise ValueError(f"{type(self).__name__} {field.name} must be {_said(declared[field.name])}, got {value!r}")
             object.__setattr__(self, field.name, _coerced(value, declared[field.name]))
+
+
+@functools.cache
+def _declared_types(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _fits(value: Any, declared: Any) -> bool:

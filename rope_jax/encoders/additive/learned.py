@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._internal.checks import is_traced, require_scale
-from ..base import Dims, Encoder, Params, Tables
-from ..positions import Positions, require_axis
+from ..base import Dims, Encoder, Params, Requirements, Tables
+from ..positions import Positions
 
 __all__ = ["Learned"]
 
@@ -37,7 +37,6 @@ class Learned(Encoder):
     init_scale: float = 0.02
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.max_length < 1:
             raise ValueError(f"Learned max_length must be at least 1, got {self.max_length}")
         require_scale("Learned init_scale", self.init_scale)
@@ -45,23 +44,24 @@ class Learned(Encoder):
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"table": self.init_scale * jax.random.normal(key, (self.max_length, dims.width), jnp.float32)}
 
-    def check(self, dims: Dims, length: int) -> None:
-        if length > self.max_length:
-            raise ValueError(
-                f"Learned(max_length={self.max_length}) has no row for position {length - 1}; raise max_length to {length} "
-                f"or more, or keep to {self.max_length} input positions"
-            )
-
-    def check_positions(self, axes: int | None, real: bool) -> None:
-        require_axis(axes, None, "Learned")
-        if real:
-            raise ValueError(_needs_whole("real ones"))
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(
+            position_axes=None,
+            whole_positions=True,
+            max_position=self.max_length - 1,
+            beyond=f"Learned(max_length={self.max_length}) has no row for position {{position}}; raise max_length to {{length}} "
+            f"or more, or keep to {self.max_length} input positions",
+        )
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         """Looks rows up. A position outside the table is an error, or NaN where positions are traced; never a clamp."""
         p = positions.along(None, "Learned").query
         if not jnp.issubdtype(p.dtype, jnp.integer):
-            raise ValueError(_needs_whole(p.dtype))
+            raise ValueError(
+                f"Learned needs integer positions to look rows up, got {p.dtype}; round them, or use an encoder that is a "
+                "function of real positions, such as Sinusoidal or RoPE"
+            )
         if not is_traced(p) and p.size:
             known = np.asarray(p)
             outside = known[(known < 0) | (known >= self.max_length)]
@@ -74,10 +74,3 @@ class Learned(Encoder):
         # mode="fill" still counts negative positions from the end, so send them past it
         rows = jnp.take(tables["table"], jnp.where(p < 0, self.max_length, p), axis=0, mode="fill", fill_value=jnp.nan)
         return x + jnp.broadcast_to(rows, x.shape).astype(x.dtype)
-
-
-def _needs_whole(got: object) -> str:
-    return (
-        f"Learned needs integer positions to look rows up, got {got}; round them, or use an encoder that is a function of real "
-        "positions, such as Sinusoidal or RoPE"
-    )

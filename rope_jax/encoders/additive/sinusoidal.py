@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base import Encoder, Tables
-from ..positions import Positions, require_axis
+from ..base import Encoder, Requirements, Tables
+from ..positions import Positions
 
 __all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
 
@@ -107,11 +107,11 @@ class Sinusoidal(Encoder):
     spacing: Spacing = "vaswani"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         inverse_wavelengths(1, self.base, self.spacing)
 
-    def check_positions(self, axes: int | None, real: bool) -> None:
-        require_axis(axes, None, "Sinusoidal")
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(position_axes=None)
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -1,13 +1,13 @@
 """ALiBi, a penalty on distance (Press et al. 2022, arXiv:2108.12409), and hard-ALiBi, a window a head (arXiv:2402.01032)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base import Dims, Params
+from ..base import Dims, Params, Requirements
 from ..positions import Positions
 from .base import Bias, distances, offsets, per_head
 
@@ -73,18 +73,18 @@ class ALiBi(Bias):
     slope_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 <= self.slope_scale < math.inf:
             raise ValueError(f"ALiBi slope_scale must be finite and not negative, got {self.slope_scale}; 1.0 is the paper's")
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
         return self.slope_scale * alibi_slopes(dims.num_heads)
 
-    def added(self, tables: jax.Array, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def bias(self, tables: jax.Array, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = self.positions_of(q, k, positions)
         return _penalty(positions, tables)
 
     @property
-    def variant_fields(self) -> frozenset[str]:
+    def retunable(self) -> frozenset[str]:
         return frozenset({"slope_scale"})
 
 
@@ -108,13 +108,16 @@ class HardALiBi(Bias):
     masked_heads: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.masked_heads < 0:
             raise ValueError(
                 f"HardALiBi masked_heads must not be negative, got {self.masked_heads}; it counts heads with a window"
             )
 
-    def check(self, dims: Dims, length: int) -> None:
+    @property
+    def requirements(self) -> Requirements:
+        return replace(super().requirements, sizes=self._require_heads)
+
+    def _require_heads(self, dims: Dims) -> None:
         if self.masked_heads > dims.num_heads:
             raise ValueError(
                 f"HardALiBi masked_heads={self.masked_heads} is above the {dims.num_heads} heads of the model; use at most those"
@@ -125,12 +128,13 @@ class HardALiBi(Bias):
         heads = np.arange(dims.num_heads, dtype=np.float32)
         return jnp.asarray(np.where(heads < self.masked_heads, heads, np.inf))
 
-    def added(self, tables: jax.Array, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def bias(self, tables: jax.Array, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = self.positions_of(q, k, positions)
         back = -jnp.expand_dims(offsets(positions), -3).astype(jnp.float32)
         width = per_head(tables, back)
         # far below every logit and finite, so that a sum of two such is finite too
         return jnp.where(((back >= 0) & (back <= width)) | jnp.isinf(width), 0.0, jnp.finfo(jnp.float32).min / 4)
 
     @property
-    def variant_fields(self) -> frozenset[str]:
+    def retunable(self) -> frozenset[str]:
         return frozenset({"masked_heads"})

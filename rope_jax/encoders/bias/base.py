@@ -1,4 +1,4 @@
-"""What the third door's encodings have in common: a number for every head, query and key, added to the logits."""
+"""What encoders that add to the attention logits have in common."""
 
 from dataclasses import dataclass
 
@@ -6,38 +6,39 @@ import jax
 import jax.numpy as jnp
 
 from .._internal.arrays import leading, pairwise, wide
-from ..base import Encoder, Tables
-from ..positions import Positions, require_axis
+from ..base import Encoder, Requirements
+from ..positions import Positions
 
 __all__ = ["Bias"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bias(Encoder):
-    """Base of the encodings that act on the logits.
+    """Base of encoders that add a function of positions to the logits. A subclass defines `bias`.
 
     Attributes:
-      axis: which axis of the positions is read, if they have several; None if they have one.
+      axis: which axis of the positions is read, where they have several; None where they have one.
     """
 
     axis: int | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.axis is not None and self.axis < 0:
             raise ValueError(f"{type(self).__name__} axis must not be negative, got {self.axis}; axes count from 0")
 
-    def check_positions(self, axes: int | None, real: bool) -> None:
-        require_axis(axes, self.axis, type(self).__name__)
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(position_axes=None if self.axis is None else (self.axis + 1, None))
 
-    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def positions_of(self, q: jax.Array, k: jax.Array, positions: Positions) -> Positions:
+        """The positions on the axis that is read.
+
+        Raises:
+          ValueError: they are not the positions of q, [..., Tq, H, D], and k, [..., Tk, H, D], or have no such axis.
+        """
         positions = positions.along(self.axis, type(self).__name__)
         positions.require_fit(q, k)
-        return self.added(tables, q, k, positions)
-
-    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
-        """What is added to the logits, float32 [..., H, Tq, Tk]; `positions` have one axis."""
-        raise TypeError(f"{type(self).__name__} defines no added(tables, q, k, positions)")
+        return positions
 
 
 def offsets(positions: Positions) -> jax.Array:

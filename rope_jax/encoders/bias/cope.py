@@ -41,7 +41,6 @@ class CoPE(Encoder):
     init_scale: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.max_count < 1:
             raise ValueError(f"CoPE max_count must be at least 1, got {self.max_count}; it is how far the gates can count")
         require_scale("CoPE init_scale", self.init_scale)

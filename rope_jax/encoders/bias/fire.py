@@ -38,7 +38,6 @@ class Fire(Bias):
     init_threshold: float = 512.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.hidden < 1:
             raise ValueError(f"Fire hidden must be at least 1, got {self.hidden}; the paper's is 32")
         for name, usual in (("init_c", 0.1), ("init_threshold", 512.0)):
@@ -58,7 +57,8 @@ class Fire(Bias):
             "b2": jax.random.uniform(keys[3], (dims.num_heads,), jnp.float32, -narrow, narrow),
         }
 
-    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = self.positions_of(q, k, positions)
         c, threshold = jnp.exp(tables["log_c"]), jnp.exp(tables["log_threshold"])
         distance = jnp.squeeze(distances(positions), -3)
         scale = jnp.log1p(c * jnp.maximum(positions.query.astype(jnp.float32), threshold))

@@ -44,7 +44,8 @@ class Kerple(Bias):
             return {"log_r1": jnp.log(2 * first), "log_r2": jnp.log(second)}
         return {"log_r1": jnp.log(first), "logit_r2": jnp.log(second) - jnp.log1p(-second)}
 
-    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = self.positions_of(q, k, positions)
         distance = distances(positions)
         r1 = per_head(jnp.exp(tables["log_r1"]), distance)
         if self.kernel == "log":

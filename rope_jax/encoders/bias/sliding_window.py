@@ -34,7 +34,6 @@ class SlidingWindow(Encoder):
     size: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.size < 1:
             raise ValueError(f"SlidingWindow size must be at least 1, got {self.size}; 1 is a token that sees itself alone")
 

@@ -1,14 +1,14 @@
 """T5's relative bias: a learned number for every head and bucket of distances (Raffel et al. 2020, arXiv:1910.10683)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._internal.checks import require_scale
-from ..base import Dims, Params, Tables
+from ..base import Dims, Params, Requirements, Tables
 from ..positions import Positions
 from .base import Bias, offsets
 
@@ -100,19 +100,18 @@ class T5Bias(Bias):
     init_scale: float = 0.02
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require_buckets(self.num_buckets, self.max_distance, self.bidirectional)
         require_scale("T5Bias init_scale", self.init_scale)
 
-    def check_positions(self, axes: int | None, real: bool) -> None:
-        super().check_positions(axes, real)
-        if real:
-            raise ValueError(_needs_whole("T5Bias", "real ones"))
+    @property
+    def requirements(self) -> Requirements:
+        return replace(super().requirements, whole_positions=True)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"table": self.init_scale * jax.random.normal(key, (self.num_buckets, dims.num_heads), jnp.float32)}
 
-    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = self.positions_of(q, k, positions)
         bucket = t5_bucket(
             offsets(positions),
             bidirectional=self.bidirectional,

@@ -1,7 +1,7 @@
 """Transformer-XL's relative attention (Dai et al. 2019, arXiv:1901.02860)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jax import lax
 from .._internal.arrays import heads_alike, leading, wide
 from .._internal.checks import require_scale
 from ..additive.sinusoidal import inverse_wavelengths
-from ..base import Dims, Params, Tables
+from ..base import Dims, Params, Requirements, Tables
 from ..positions import Positions
 from .base import Bias
 
@@ -42,12 +42,15 @@ class TransformerXL(Bias):
     init_scale: float = 0.02
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 < self.base < math.inf:
             raise ValueError(f"TransformerXL base must be positive, got {self.base}; the usual value is 10000.0")
         require_scale("TransformerXL init_scale", self.init_scale)
 
-    def check(self, dims: Dims, length: int) -> None:
+    @property
+    def requirements(self) -> Requirements:
+        return replace(super().requirements, sizes=self._require_even_width)
+
+    def _require_even_width(self, dims: Dims) -> None:
         if dims.width % 2:
             raise ValueError(
                 f"TransformerXL needs an even width, got {dims.width}: its sinusoid pairs sines with cosines; add or drop one"
@@ -62,7 +65,8 @@ class TransformerXL(Bias):
             "w": self.init_scale * jax.random.normal(w, (2, dims.width // 2, *heads), jnp.float32),
         }
 
-    def added(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        positions = self.positions_of(q, k, positions)
         pairs = tables["w"].shape[1]
         inverse = jnp.asarray(inverse_wavelengths(2 * pairs, self.base, "vaswani"), jnp.float32)
 

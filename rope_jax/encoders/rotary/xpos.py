@@ -1,20 +1,20 @@
 """xPos: RoPE whose pairs decay with distance, the fast ones most (Sun et al. 2022, arXiv:2212.10554)."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..base import Dims, Tables
+from ..base import Requirements, Tables
 from ..positions import Positions
-from .functional import Frequencies
-from .rope import RoPE
+from .base import Rotary
+from .functional import Frequencies, rotary_tables
 
 __all__ = ["XPos", "xpos_decay"]
 
-_LARGEST = 80.0  # exp of this leaves float32 a factor of 3,000 to its largest number
+_LARGEST_EXPONENT = 80.0  # exp of this leaves float32 a factor of 3,000 to its largest number
 
 
 def xpos_decay(rotary_dim: int) -> jax.Array:
@@ -28,18 +28,18 @@ def xpos_decay(rotary_dim: int) -> jax.Array:
     """
     if rotary_dim < 2 or rotary_dim % 2:
         raise ValueError(
-            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs; choose another width"
+            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are rotated in pairs; choose another width"
         )
     return jnp.asarray((2 * np.arange(rotary_dim // 2) + 0.4 * rotary_dim) / (1.4 * rotary_dim), jnp.float32)
 
 
 @dataclass(frozen=True, kw_only=True)
-class XPos(RoPE):
+class XPos(Rotary):
     """RoPE whose pairs also decay with distance, for a query that looks back (arXiv:2212.10554, algorithm 1).
 
-    The part of pair i in a score falls as zeta_i^((m - n) / scale_base); it would grow towards later keys, so xPos is for causal
-    attention. Queries shrink as keys grow: float32 and bfloat16 hold them up to about 30,000 positions
-    from the centre (scale_base 512), float16 up to 4,500.
+    The part of pair i in a score falls as zeta_i^((m - n) / scale_base). It would grow towards later keys, so xPos is for causal
+    attention. Queries shrink as keys grow: float32 and bfloat16 hold them up to about 30,000 positions from the centre
+    (scale_base 512), float16 up to 4,500.
 
     Formula: RoPE, with pair i of q_m times zeta_i^((m - centre) / scale_base), of k_n times zeta_i^(-(n - centre) / scale_base)
     Extrapolates: in part, the decay hides what unseen angles do
@@ -51,42 +51,47 @@ class XPos(RoPE):
 
     Attributes:
       scale_base: positions over which pair i decays by zeta_i (512 in the paper).
-      centre: the position where nothing is scaled; fixed, so that cached keys stay valid.
-      sections, arrangement: RoPE's, and not for xPos, which decays along one axis.
+      centre: the position where nothing is scaled; it is fixed, so that cached keys stay valid.
     """
 
     scale_base: float = 512.0
     centre: float = 0.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 < self.scale_base < math.inf:
             raise ValueError(f"XPos scale_base must be positive, got {self.scale_base}; the paper's is 512.0")
         if not math.isfinite(self.centre):
             raise ValueError(f"XPos centre must be finite, got {self.centre}; 0.0 is the first position")
-        if self.sections is not None:
-            raise ValueError(f"XPos decays along one axis, got sections={self.sections}; leave them out, or use RoPE")
-
-    def check(self, dims: Dims, length: int) -> None:
-        super().check(dims, length)
-        reach = self.scale_base * _LARGEST / math.log(3.5)
-        furthest = max(abs(self.centre), abs(length - 1 - self.centre))
-        if furthest > reach:
-            middle = (length - 1) / 2
+        if abs(self.centre) > self._reach:
             raise ValueError(
-                f"XPos keys at {furthest:.0f} positions from the centre would leave float32; it holds {reach:.0f} with "
-                f"scale_base={self.scale_base}: raise scale_base to {math.ceil(self.scale_base * furthest / reach)}"
-                + (f", or move the centre to {middle:.0f}" if middle < reach - 1 else "")
+                f"XPos centre={self.centre} is more than {self._reach:.0f} positions from position 0, which float32 does not "
+                f"hold with scale_base={self.scale_base}; raise scale_base, or choose a nearer centre"
             )
 
+    @property
+    def _reach(self) -> float:
+        """How far from the centre float32 holds the scales."""
+        return self.scale_base * _LARGEST_EXPONENT / math.log(3.5)
+
+    @property
+    def requirements(self) -> Requirements:
+        return replace(
+            super().requirements,
+            max_position=math.floor(self.centre + self._reach),
+            beyond=f"XPos(scale_base={self.scale_base}, centre={self.centre}) holds positions up to {self._reach:.0f} from its "
+            "centre in float32, but position {position} is required; raise scale_base, or move the centre",
+        )
+
     def tables(self, prepared: Frequencies, positions: Positions) -> Tables:
-        tables = super().tables(prepared, positions)
+        """cos and sin, times the scales, for queries and keys: {"query": (cos, sin), "key": (cos, sin)}."""
+        positions = positions.along(None, "XPos")
         log_decay = jnp.log(xpos_decay(2 * prepared.inv_freq.shape[-1])) / self.scale_base
 
-        def decayed(turns: tuple[jax.Array, jax.Array], at: jax.Array, sign: float) -> tuple[jax.Array, jax.Array]:
-            exponent = jnp.expand_dims(sign * (at.astype(jnp.float32) - self.centre), -1)
-            scale = jnp.exp(exponent * log_decay.reshape((1,) * at.ndim + (-1,)))
-            scale = jnp.reshape(scale, (1,) * (turns[0].ndim - scale.ndim) + scale.shape)
-            return turns[0] * scale, turns[1] * scale
+        def scaled(place: jax.Array, sign: float) -> tuple[jax.Array, jax.Array]:
+            cos, sin = rotary_tables(prepared, place, exact=self.exact)
+            exponent = jnp.expand_dims(sign * (place.astype(jnp.float32) - self.centre), -1)
+            scale = jnp.exp(exponent * log_decay.reshape((1,) * place.ndim + (-1,)))
+            scale = jnp.reshape(scale, (1,) * (cos.ndim - scale.ndim) + scale.shape)
+            return cos * scale, sin * scale
 
-        return {"query": decayed(tables["query"], positions.query, 1.0), "key": decayed(tables["key"], positions.keys, -1.0)}
+        return {"query": scaled(positions.query, 1.0), "key": scaled(positions.keys, -1.0)}

@@ -26,8 +26,8 @@ class FrequencyMap(Checked):
         return False
 
     @property
-    def presumed_length(self) -> int | None:
-        """The trained length, in input positions, that the map presumes: its `original_length`, if it has one."""
+    def trained_length(self) -> int | None:
+        """The trained length, in input positions, that the options state: `original_length`, if there is one."""
         return getattr(self, "original_length", None)
 
     def check(self, pairs: int) -> None:

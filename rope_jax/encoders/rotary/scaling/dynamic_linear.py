@@ -29,7 +29,6 @@ class DynamicLinear(FrequencyMap):
     original_length: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_original_length("DynamicLinear", self.original_length)
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:

@@ -32,7 +32,6 @@ class DynamicNTK(FrequencyMap):
     original_length: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_factor("DynamicNTK", self.factor)
         require_original_length("DynamicNTK", self.original_length)
 

@@ -27,7 +27,6 @@ class Linear(FrequencyMap):
     factor: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_factor("Linear", self.factor)
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:

@@ -36,7 +36,6 @@ class Llama3(FrequencyMap):
     high_freq_factor: float = 4.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_factor("Llama3", self.factor)
         require_original_length("Llama3", self.original_length)
         if not 0 < self.low_freq_factor <= self.high_freq_factor < math.inf:

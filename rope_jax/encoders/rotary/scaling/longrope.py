@@ -39,7 +39,6 @@ class LongRoPE(FrequencyMap):
     attention_factor: float | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_factor("LongRoPE", self.factor)
         require_original_length("LongRoPE", self.original_length)
         for name in ("short_factor", "long_factor"):

@@ -31,7 +31,6 @@ class Proportional(FrequencyMap):
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_factor("Proportional", self.factor)
         if not 0 <= self.fraction <= 1:
             raise ValueError(f"Proportional fraction must be from 0 to 1, got {self.fraction}")

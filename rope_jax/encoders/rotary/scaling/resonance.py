@@ -51,5 +51,5 @@ class Resonance(FrequencyMap):
         return self.of is not None and self.of.needs_length
 
     @property
-    def presumed_length(self) -> int | None:
-        return None if self.of is None else self.of.presumed_length
+    def trained_length(self) -> int | None:
+        return None if self.of is None else self.of.trained_length

@@ -52,7 +52,6 @@ class YaRN(FrequencyMap):
     truncate: bool = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_factor("YaRN", self.factor)
         require_original_length("YaRN", self.original_length)
         if not 0 < self.beta_slow <= self.beta_fast < math.inf:

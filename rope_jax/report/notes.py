@@ -1,0 +1,61 @@
+"""The notes below tables: how to read them."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+
+from rope_jax.report import labels
+from rope_jax.report.statistics import LENGTH_AT_METRIC, Curve, all_lengths
+
+_WITHOUT_VALUE = {"diverged": "diverged", "failed": "failed", "missing": "have no row (“missing”)"}
+
+
+def notes(curves: Mapping[str, list[Curve]]) -> list[str]:
+    """How to read the tables, in sentences that hold for all of their rows; then what the marks mean."""
+    lines = [line for of_metric in curves.values() for line in of_metric]
+    trained = _either({line.train_length for line in lines})
+    seeds = list(dict.fromkeys(seed for line in lines for seed in line.seeds))
+    counts = {len(line.seeds) for line in lines}
+    sentences = [
+        f"A column is a test length as a multiple of the training length ({trained}), with the symbols of x in brackets."
+        if trained.isdigit()
+        else f"A column is a test length in symbols of x; the training length is {trained}.",
+        f"Models were trained for {_either({line.train_steps for line in lines})} steps.",
+        f"A cell is the mean over {_either(counts)} seed{'' if counts == {1} else 's'} ({', '.join(map(str, seeds))}), with the "
+        "smallest and the largest value in brackets where they differ in three digits.",
+        f"There are {_examples(lines)}; they are the same for all rows of a task.",
+    ]
+    if LENGTH_AT_METRIC in curves:
+        sentences.append(
+            "L@0.9 is the longest tested length up to which a seed's exact match stays at 0.9 or above, from the worst seed to "
+            "the best; 0 means that there is none."
+        )
+    statuses = {status for of_metric in curves.values() for status in _statuses(of_metric)}
+    without_value = [text for status, text in _WITHOUT_VALUE.items() if status in statuses]
+    if without_value:
+        sentences.append(f"“1 of 2” means that one of two seeds has a value; the others {' or '.join(without_value)}.")
+    if any(line.unmeasured.any() for line in lines):
+        sentences.append("An empty cell means that the metric did not exist yet when its rows were measured.")
+    return [" ".join(sentences), *labels.legend(name for line in lines for name in line.privileged)]
+
+
+def _statuses(lines: Sequence[Curve]) -> set[str]:
+    """The statuses of all seeds at all lengths of a table."""
+    return {status for line in lines for length in all_lengths(lines) for status in line.at(length)[1]}
+
+
+def _either(values: Iterable[int]) -> str:
+    """Numbers as words join them: "2", "2 or 3", "1, 2 or 3"."""
+    *first, last = map(str, sorted(values))
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _examples(lines: Sequence[Curve]) -> str:
+    """How many test examples there are: "512 test examples of each length, 64 from length 600 on"."""
+    counts = {
+        length: _either({line.examples[line.lengths.index(length)] for line in lines if length in line.lengths})
+        for length in all_lengths(lines)
+    }
+    lengths = list(counts)
+    changes = [now for before, now in itertools.pairwise(lengths) if counts[now] != counts[before]]
+    later = "".join(f", {counts[length]} from length {length} on" for length in changes)
+    return f"{counts[lengths[0]]} test examples of each length{later}"

@@ -1,0 +1,42 @@
+"""Rows: one dict for each task, method, variant, seed and length, a line of rows.jsonl.
+
+The columns are, in this order: those of `columns`; seed, train_steps, train_length, length (the last two in symbols of x); status
+("ok", or "diverged", which `diverged_at`, a step, follows); count (of test examples); and the metrics, which are null where the
+status is not "ok".
+"""
+
+from typing import Any
+
+from rope_jax.study.config import Cell, ResolvedVariant
+from rope_jax.study.serialization import described, options
+
+Row = dict[str, Any]
+
+
+def columns(cell: Cell, variant: ResolvedVariant) -> Row:
+    """The columns that say what was trained and how it is evaluated.
+
+    Returns:
+      task, task_options: the task's name, and its options that differ from the defaults.
+      method: the method's name.
+      encoder, encoder_options, policy, policy_options: classes, and options that differ from the defaults, as trained.
+      variant: its name, "as-trained" for the model as trained.
+      variant_encoder, variant_policy: as a config writes them; None where the variant keeps the trained one.
+      privileged: what the variant is given beyond the text; see `Policy.privileged`.
+      cell: the first 10 hex digits of the cell's hash.
+    """
+    method = cell.method
+    return {
+        "task": cell.task.name,
+        "task_options": options(cell.task),
+        "method": method.label,
+        "encoder": type(method.encoder).__name__,
+        "encoder_options": options(method.encoder),
+        "policy": type(method.policy).__name__,
+        "policy_options": options(method.policy),
+        "variant": variant.name,
+        "variant_encoder": None if variant.encoder == method.encoder else described(variant.encoder),
+        "variant_policy": None if variant.policy == method.policy else described(variant.policy),
+        "privileged": list(variant.privileged),
+        "cell": cell.hash,
+    }
