@@ -99,14 +99,14 @@ class TrainConfig(Checked):
 
     Attributes:
       steps: optimiser steps.
-      batch_size: examples a step.
+      batch_size: examples per step.
       min_length: the shortest training example, in symbols.
-      max_length: the longest, in symbols; "the training length".
-      length_draw: lengths are uniform in the range, drawn for each "example", or one a step for the whole "batch".
+      max_length: the longest training example, in symbols; "the training length".
+      length_draw: lengths are uniform in the range, drawn for each "example", or once per step for the whole "batch".
       learning_rate: the peak of the schedule.
-      optimizer: such as AdamW(weight_decay=0.1).
-      schedule: the learning rate over the steps, such as WarmupCosine(warmup_steps=500).
-      dropout: of the embeddings and of what each sublayer adds, a probability; 0 is none. In training alone.
+      optimizer: how gradients change the parameters, such as AdamW(weight_decay=0.1).
+      schedule: how the learning rate changes over the steps, such as WarmupCosine(warmup_steps=500).
+      dropout: the probability that a feature of the embeddings or of a sublayer's output is set to zero, in training only.
       clip_norm: a gradient of a larger global norm is scaled down to this norm.
     """
 
