@@ -110,7 +110,7 @@ def test_training_and_evaluation_see_as_the_task_says():
         by_token = np.abs(gradient["embedding"]).max(axis=-1)
         assert (by_token[1:9] > 1e-9).all() if kind is TwoSided else (by_token[1:9] == 0).all()
         assert by_token[0] > 0
-        state = init_replicas(jnp.array([0], jnp.uint32), cell=cell)
+        state = init_replicas(jnp.array([0], jnp.uint32), {}, cell=cell)
 
         def values(token, cell=cell, state=state):
             embedding = state.params["embedding"].at[:, token].add(0.5)
