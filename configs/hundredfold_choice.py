@@ -7,10 +7,11 @@ Cost: 11 minutes on 2 CPU cores that other work shared (one run).
 
 Chosen: base 3 with slopes x 16, the pair with the highest exact match at 12. No longer length was looked at.
 
-Expected (results/hundredfold_choice), mean of 2 seeds at 12: base 3 with slopes x 16 1.000, base 5 0.997, base 10 0.986, base 100
-0.839, base 10,000 0.606. Slopes x 1, x 4 and x 64 are worse than x 16 with every base that was tried.
+Expected (results/hundredfold_choice), mean of 2 seeds at 12: base 3 with slopes x 16 1.000, base 5 0.997, base 10 0.986, base
+100 0.839, base 10,000 0.606. Slopes x 1, x 4 and x 64 are worse than x 16 with every base that was tried.
 
-Before this run, other settings were tried by hand and no rows were kept: more steps, weight decay 0.1, and Kerple in place of ALiBi.
+Before this run, other settings were tried by hand, and no rows were kept: more steps, weight decay 0.1, and Kerple in place of
+ALiBi.
 """
 
 from rope_jax import ALiBi, Compose, RoPE
