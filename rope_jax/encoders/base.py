@@ -150,10 +150,10 @@ class Encoder(Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class NoPE(Encoder):
-    """No position encoding: the causal mask alone gives the model the order (Kazemnejad et al. 2023, arXiv:2305.19466).
+    """No position encoding: the model knows the order only from the causal mask (Kazemnejad et al. 2023, arXiv:2305.19466).
 
     Formula: none
-    Extrapolates: yes in form, there is nothing to run out of
+    Extrapolates: yes in form, no position is encoded
     Knows: nothing
 
     Example:
@@ -192,10 +192,10 @@ def check_requirements(
     real_positions: bool = False,
     max_position: int = 0,
 ) -> None:
-    """Raises ValueError unless a model of these sizes can use the encoder with such positions. Traces nothing.
+    """Raises ValueError unless a model of these sizes can use the encoder with such positions. It traces nothing.
 
     Args:
-      encoder: to be checked; of one that combines several, each is checked by itself, so that the message names it.
+      encoder: the encoder; if it combines several, each of them is checked, so that the message names it.
       dims: the sizes of the model.
       position_axes: how many axes the positions have; None for positions without an axis of axes.
       real_positions: whether positions are real numbers.

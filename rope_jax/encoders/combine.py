@@ -59,7 +59,7 @@ class Compose(Encoder):
         def repeated(x: Any) -> jax.Array:
             return jnp.broadcast_to(x, (num_layers, *jnp.shape(x)))
 
-        return tuple(one if own else jax.tree.map(repeated, one) for one, own in zip(each, layered, strict=True))
+        return tuple(one if differs else jax.tree.map(repeated, one) for one, differs in zip(each, layered, strict=True))
 
     def embed(self, tables: tuple[Any, ...], x: jax.Array, positions: Positions) -> jax.Array:
         for encoder, its_tables in zip(self.encoders, tables, strict=True):
@@ -88,7 +88,7 @@ class Compose(Encoder):
 
 
 def require_encoders(name: str, encoders: tuple[Any, ...]) -> tuple[Encoder, ...]:
-    """The encoders; ValueError, which names the class that takes them, if there is none or one is something else."""
+    """The encoders of the class called `name`; raises ValueError if there is none, or if one is not an encoder."""
     for encoder in encoders:
         if not isinstance(encoder, Encoder):
             hint = f"; call it: {encoder.__name__}(...)" if isinstance(encoder, type) else ""
@@ -99,7 +99,7 @@ def require_encoders(name: str, encoders: tuple[Any, ...]) -> tuple[Encoder, ...
             raise ValueError(f"{name} takes encoders, such as {name}(RoPE(), ALiBi()), got {encoder!r}{hint}")
     if not encoders:
         raise ValueError(
-            f"{name} needs at least one encoder, such as {name}(RoPE(), ALiBi()); NoPE() is the one that does nothing"
+            f"{name} needs at least one encoder, such as {name}(RoPE(), ALiBi()); NoPE() is the encoder that does nothing"
         )
     return encoders
 

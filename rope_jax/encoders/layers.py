@@ -18,11 +18,11 @@ __all__ = ["Layers"]
 class Layers(Checked):
     """A pattern of encoders over layers: layer i uses encoder i modulo their number.
 
-    It is not an encoder: it has no hooks. A `Method` takes it in place of an encoder, and the model asks it once a layer, with
-    `encoder(layer)`. The number of layers is a multiple of the number of encoders. RoPE in three layers of four is
-    (arXiv:2501.18795) `Layers(RoPE(), RoPE(), RoPE(), NoPE())`; a window on every second layer (Gemma 2, arXiv:2408.00118) is
-    `Layers(Compose(RoPE(), SlidingWindow(size=8)), RoPE())`. What an encoder adds to the input is added before its first layer.
-    Each encoder has parameters of its own, shared by the layers that use it.
+    It is not an encoder and has no hooks. A `Method` takes it in place of an encoder, and the model calls `encoder(layer)` for
+    each layer. The number of layers is a multiple of the number of encoders. `Layers(RoPE(), RoPE(), RoPE(), NoPE())` is RoPE in
+    three of four layers (arXiv:2501.18795). `Layers(Compose(RoPE(), SlidingWindow(size=8)), RoPE())` is a window in every second
+    layer (Gemma 2, arXiv:2408.00118). An encoder that adds to the input does so before its first layer. Each encoder has separate
+    parameters, which the layers that use it share.
 
     Formula: those of its encoders, each in its layers
     Extrapolates: as its encoders do

@@ -1,8 +1,8 @@
-"""Positions as data: explicit arrays that every encoder reads, made apart from the encoders.
+"""Positions as data: explicit arrays that every encoder reads, and the functions that make them.
 
-Shapes: [..., T] int32 unless said otherwise. The random ones draw for each example's own length, never for the padded one: the
-same key and length give the same positions whatever the padding. What stands past an example's length is in range and means
-nothing.
+Arrays are int32 [..., T] unless a docstring says otherwise. The random functions draw for the unpadded length of each example:
+the same key and length give the same positions with any padding. Entries past the length of an example are in range and have
+no meaning.
 """
 
 from dataclasses import dataclass, replace
@@ -25,22 +25,24 @@ __all__ = ["Positions"]
 )
 @dataclass(frozen=True, kw_only=True)
 class Positions:
-    """Where the tokens stand: explicit arrays, never an arange inside an encoder.
+    """The positions of tokens, as explicit arrays; encoders never make an arange themselves.
 
-    Position is what an encoder reads; order is who comes after whom, and so what a query may see. They differ where positions
-    restart (packing) and where padding comes first, which a query must not see: give padded keys the largest order, 2^31 - 1.
-    Order alone does not keep packed documents apart; segments do.
+    Encoders read the positions. The order of tokens decides which keys a query may see. The two differ where positions restart
+    (packing), and where padding comes first: give padded keys the largest order, 2^31 - 1, so that no query sees them. Order
+    alone does not separate packed documents; segments do.
 
     Attributes:
       query: int or float [..., Tq], the positions of the queries; [axes, ..., Tq] with several axes.
-      key: [..., Tk] or [axes, ..., Tk], those of the keys; None means the same as the queries (self-attention without a cache).
-      length: int [...], each example's own unpadded number of input positions, the same from prefill to the last decoded
-        token; None where it is not known, which dynamic frequency maps read as "the original length".
-      query_order, key_order: int [..., Tq] and [..., Tk], on one scale: a query sees the keys whose order is not above its own.
-        By default 0 .. T - 1; where `key` is given, the positions themselves, which count tokens if they are consecutive.
-      query_segment, key_segment: int [..., Tq] and [..., Tk]: a query sees the keys of its own document only. None is one
-        document; where `key` is None, key_segment is the queries' by default.
-      axes: how many axes a position has (row and column: 2); None for the usual one, which has no axis of its own.
+      key: [..., Tk] or [axes, ..., Tk], the positions of the keys; None means those of the queries (self-attention without a
+        cache).
+      length: int [...], the unpadded number of input positions of each example. It stays the same from prefill to the last
+        decoded token. None: unknown, which dynamic frequency maps read as the original length.
+      query_order, key_order: int [..., Tq] and [..., Tk], on one scale: a query sees the keys whose order is at most the order of
+        the query. The default is 0 .. T - 1 where `key` is None. Otherwise it is the positions themselves, which count tokens if
+        they are consecutive.
+      query_segment, key_segment: int [..., Tq] and [..., Tk]: a query sees only the keys of the same document. None is one
+        document. Where `key` is None, key_segment is query_segment by default.
+      axes: how many axes a position has (row and column: 2). None is one axis, for which the arrays have no leading dimension.
     """
 
     query: jax.Array
@@ -66,41 +68,41 @@ class Positions:
             return query, query if key is None else key
         if self.axes is not None and (query is None or key is None):
             raise ValueError(
-                f"positions of {self.axes} axes say nothing of order; give query_order and key_order where keys are given apart"
+                f"positions of {self.axes} axes do not define an order; give query_order and key_order together with key="
             )
         return self.query if query is None else query, self.key if key is None else key
 
     @property
     def segments(self) -> tuple[jax.Array, jax.Array] | None:
-        """The documents of queries and keys, [..., Tq] and [..., Tk]; None: all are one. ValueError if some token has none."""
+        """The documents of queries and keys, [..., Tq] and [..., Tk]; None is one document. ValueError if a token has none."""
         query, key = self.query_segment, self.key_segment
         if query is None and key is None:
             return None
         key = query if key is None and self.key is None else key
         if query is None or key is None:
             raise ValueError(
-                "segments keep documents apart where both queries and keys have them: give query_segment, and key_segment where "
-                "keys are given apart"
+                "segments must be known for queries and keys, but only one of them has segments; give query_segment, and with "
+                "key= also key_segment"
             )
-        for name, segment, at in (("query", query, self.query), ("key", key, self.keys)):
-            if segment.shape[-1] != at.shape[-1]:
+        for name, segment, places in (("query", query, self.query), ("key", key, self.keys)):
+            if segment.shape[-1] != places.shape[-1]:
                 raise ValueError(
-                    f"{name}_segment is of {segment.shape[-1]} tokens, but {at.shape[-1]} {name} positions are given; "
-                    "each needs one"
+                    f"{name}_segment has {segment.shape[-1]} tokens, but there are {places.shape[-1]} {name} positions; give one "
+                    "segment for each position"
                 )
         return query, key
 
     def require_fit(self, q: jax.Array | None, k: jax.Array | None) -> None:
-        """ValueError unless these are the positions of q, [..., Tq, H, D], and k, [..., Tk, H, D]; None is not looked at."""
-        for name, x, at in (("q", q, self.query), ("k", k, self.keys)):
-            if x is not None and x.shape[-3] != at.shape[-1]:
+        """Raises ValueError unless each token of q, [..., Tq, H, D], and k, [..., Tk, H, D], has a position; skips None."""
+        for name, x, places in (("q", q, self.query), ("k", k, self.keys)):
+            if x is not None and x.shape[-3] != places.shape[-1]:
                 raise ValueError(
-                    f"{name} {x.shape} has {x.shape[-3]} tokens, but there are {at.shape[-1]} positions of them; give "
+                    f"{name} {x.shape} has {x.shape[-3]} tokens, but there are {places.shape[-1]} positions of them; give "
                     f"{'query=' if name == 'q' else 'key='} one for each (with a cache: those of all its keys)"
                 )
 
     def visible(self) -> jax.Array:
-        """bool [..., Tq, Tk]: which keys a query may see: those of its own document that do not come after it."""
+        """bool [..., Tq, Tk]: which keys a query may see: those of the same document that do not come after the query."""
         query, key = pairwise(*self.orders)
         if self.segments is None:
             return key <= query
@@ -109,7 +111,7 @@ class Positions:
         return leading(key <= query, rank) & leading(query_segment == key_segment, rank)
 
     def require_axes(self) -> None:
-        """ValueError unless the arrays have the axes that are stated."""
+        """Raises ValueError unless the leading dimension of the arrays is `axes`."""
         for name, x in (("query", self.query), ("key", self.keys)):
             if x.ndim < 2 or x.shape[0] != self.axes:
                 raise ValueError(
@@ -117,10 +119,10 @@ class Positions:
                 )
 
     def along(self, axis: int | None, reader: str) -> "Positions":
-        """These positions on one axis; tokens of a plain text stand at the same place on every axis.
+        """These positions on one axis; a token of plain text has the same position on every axis.
 
         Args:
-          axis: which; None if the encoder reads positions of one axis only.
+          axis: which axis; None if the encoder reads positions of one axis only.
           reader: the encoder's name, for the message.
 
         Raises:
@@ -135,7 +137,10 @@ class Positions:
 
 
 def require_axis(axes: int | None, axis: int | None, reader: str) -> None:
-    """ValueError if positions have so many axes (None: the usual one) and the encoder called `reader` names none of them."""
+    """Raises ValueError if positions have `axes` axes (None: no leading dimension) and `axis` names none of them.
+
+    The message names the encoder `reader`.
+    """
     if axes is not None and (axis is None or not 0 <= axis < axes):
         raise ValueError(
             f"{reader} reads {'one axis' if axis is None else f'axis {axis}'}, but the positions have {axes}, counted from 0; "
@@ -148,7 +153,7 @@ def contiguous(length: int, *, offset: int | jax.Array = 0) -> jax.Array:
 
     Args:
       length: how many, a Python int.
-      offset: int [...], where to begin; may be traced; an array gives each example its own.
+      offset: int [...], the first position; may be traced. An array has one offset for each example.
 
     Returns:
       int32 [..., length].
@@ -166,13 +171,14 @@ def contiguous(length: int, *, offset: int | jax.Array = 0) -> jax.Array:
 
 
 def from_mask(mask: jax.Array) -> jax.Array:
-    """Positions of the real tokens among padding: [0, 0, 1, 1, 1] gives the real ones 0, 1, 2; padding has 0 before them.
+    """Positions of real tokens among padding: the mask [0, 0, 1, 1, 1] gives [0, 0, 0, 1, 2].
 
     Args:
       mask: bool or int [..., T], true where a token is real.
 
     Returns:
-      int32 [..., T]: real tokens before this one. Padding stays visible unless its `Positions.key_order` is the largest.
+      int32 [..., T]: the number of real tokens before this one. A query still sees padding unless the padding has the largest
+      `Positions.key_order`.
     """
     _require_given("from_mask", "the mask of real tokens", mask)
     real = jnp.asarray(mask).astype(bool).astype(jnp.int32)
@@ -180,32 +186,32 @@ def from_mask(mask: jax.Array) -> jax.Array:
 
 
 def from_segment_ids(ids: jax.Array) -> jax.Array:
-    """Positions in packed rows, which begin anew with every document: [1, 1, 1, 2, 2] gives [0, 1, 2, 0, 1].
+    """Positions in packed rows, which restart with every document: [1, 1, 1, 2, 2] gives [0, 1, 2, 0, 1].
 
     Args:
-      ids: int [..., T], equal for neighbours of one document; an id that comes back is a new document.
+      ids: int [..., T], equal for neighbours of one document; an id that is used again starts a new document.
 
     Returns:
-      int32 [..., T]. Attention keeps the documents apart by `Positions(query_segment=jnp.cumsum(positions == 0, axis=-1))`: ids
-      that do not come back.
+      int32 [..., T]. To separate the documents in attention, give each an id that is used once:
+      `Positions(query_segment=jnp.cumsum(positions == 0, axis=-1))`.
     """
     _require_given("from_segment_ids", "the segment ids of the tokens", ids)
     ids = jnp.asarray(ids)
-    at = jnp.broadcast_to(jnp.arange(ids.shape[-1], dtype=jnp.int32), ids.shape)
+    index = jnp.broadcast_to(jnp.arange(ids.shape[-1], dtype=jnp.int32), ids.shape)
     begins = jnp.concatenate([jnp.ones_like(ids[..., :1], bool), ids[..., 1:] != ids[..., :-1]], axis=-1)
-    return at - jax.lax.cummax(jnp.where(begins, at, 0), axis=ids.ndim - 1)
+    return index - jax.lax.cummax(jnp.where(begins, index, 0), axis=ids.ndim - 1)
 
 
 def context_parallel(length: int, *, ranks: int, rank: int) -> jax.Array:
-    """The positions that one rank holds when a sequence is cut zig-zag, so that causal attention costs every rank the same.
+    """The positions of one rank when a sequence is cut zig-zag, so that causal attention costs every rank the same.
 
-    The sequence is cut into 2 * ranks chunks; rank r has chunk r and chunk 2 * ranks - 1 - r (as in Llama 3, arXiv:2407.21783,
-    section 3.3.2): 8 tokens over 2 ranks are 0, 1, 6, 7 and 2, 3, 4, 5.
+    The sequence is cut into 2 * ranks chunks. Rank r has the chunks r and 2 * ranks - 1 - r (as in Llama 3, arXiv:2407.21783,
+    section 3.3.2): of 8 tokens and 2 ranks, rank 0 has 0, 1, 6, 7 and rank 1 has 2, 3, 4, 5.
 
     Args:
-      length: of the whole sequence; a multiple of 2 * ranks.
-      ranks: how many share it.
-      rank: which, from 0.
+      length: tokens of the whole sequence; a multiple of 2 * ranks.
+      ranks: the number of ranks.
+      rank: which rank, counted from 0.
 
     Returns:
       int32 [length / ranks].
@@ -222,20 +228,20 @@ def context_parallel(length: int, *, ranks: int, rank: int) -> jax.Array:
 
 
 def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
-    """One uniform offset an example, so that all rows of a learned table are trained.
+    """One uniform offset for each example, so that all rows of a learned table are trained.
 
     Args:
       key: a random key.
-      lengths: int [...], each example's own length; at most max_position.
+      lengths: int [...], the unpadded length of each example; at most max_position.
       size: T, the padded length.
       max_position: positions are from 0 to max_position - 1.
 
     Returns:
-      int32 [..., size]; past an example's length it goes on, up to the largest position.
+      int32 [..., size]; past the length of an example, positions go on up to the largest one.
 
     Raises:
-      ValueError: an example, or where lengths are traced the padded length, that max_position does not hold; an example above
-        the padded length; lengths that are not integers.
+      ValueError: max_position is below the length of an example (where lengths are traced: below the padded length), an example
+        is longer than the padded length, or lengths are not integers.
     """
     lengths = _require_room(lengths, size, max_position)
     offset = jax.random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
@@ -243,60 +249,62 @@ def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position
 
 
 def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
-    """A sorted random subset of 0 .. max_position - 1, one an example (Ruoss et al. 2023, arXiv:2305.16843, section 3).
+    """A sorted random subset of 0 .. max_position - 1 for each example (Ruoss et al. 2023, arXiv:2305.16843, section 3).
 
     Args and result as in `random_offset`.
     """
     lengths = _require_room(lengths, size, max_position)
     drawn = jax.random.uniform(key, (*lengths.shape, max_position))
-    _, largest = jax.lax.top_k(drawn, min(size, max_position))  # where the size largest numbers stand: a subset in random order
+    _, largest = jax.lax.top_k(
+        drawn, min(size, max_position)
+    )  # the indices of the `size` largest draws: a subset in random order
     kept = jnp.broadcast_to(jnp.arange(largest.shape[-1]), largest.shape) < jnp.expand_dims(lengths, -1)
-    found = jnp.sort(jnp.where(kept, largest.astype(jnp.int32), max_position - 1), axis=-1)
-    return jnp.pad(found, [(0, 0)] * lengths.ndim + [(0, size - found.shape[-1])], mode="edge")
+    subset = jnp.sort(jnp.where(kept, largest.astype(jnp.int32), max_position - 1), axis=-1)
+    return jnp.pad(subset, [(0, 0)] * lengths.ndim + [(0, size - subset.shape[-1])], mode="edge")
 
 
 def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position: float) -> jax.Array:
-    """Sorted uniform reals in [0, max_position), one draw an example (arXiv:2602.14050).
+    """Sorted uniform reals in [0, max_position), drawn for each example (arXiv:2602.14050).
 
     Args and result as in `random_offset`, but float32.
     """
     if not max_position > 0:
         raise ValueError(f"random_float max_position must be positive, got {max_position}")
     lengths = _require_lengths(lengths, size)
-    at = jnp.broadcast_to(jnp.arange(size), (*lengths.shape, size))
-    # a draw of its own for every place, so that the padding changes nothing
+    index = jnp.broadcast_to(jnp.arange(size), (*lengths.shape, size))
+    # every token has its own key, so that padding changes no draw
     keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
     drawn = jnp.moveaxis(jax.vmap(lambda key: jax.random.uniform(key, lengths.shape))(keys), 0, -1)
-    return max_position * jnp.sort(jnp.where(at < jnp.expand_dims(lengths, -1), drawn, jnp.float32(1 - 2**-24)), axis=-1)
+    return max_position * jnp.sort(jnp.where(index < jnp.expand_dims(lengths, -1), drawn, jnp.float32(1 - 2**-24)), axis=-1)
 
 
 def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, chunks: int = 2) -> jax.Array:
     """Chunks of an example with random skips between them (Zhu et al. 2024, arXiv:2309.10400, section 3.2).
 
-    The first chunk begins at 0; where the others begin in the example, and how much is skipped before them, is uniform.
+    The first chunk begins at position 0. Where the others begin in the example is uniform, and so is what is skipped before them.
 
     Args:
       key, lengths, size, max_position: as in `random_offset`.
-      chunks: how many; the paper's is 2.
+      chunks: how many chunks; the paper has 2.
     """
     if chunks < 1:
-        raise ValueError(f"pose chunks must be at least 1, got {chunks}; the paper's is 2")
+        raise ValueError(f"pose chunks must be at least 1, got {chunks}; the paper has 2")
     lengths = _require_room(lengths, size, max_position)
     cut_key, skip_key = jax.random.split(key)
     shape = (*lengths.shape, chunks - 1)
     cuts = jnp.sort(jax.random.randint(cut_key, shape, 1, jnp.maximum(jnp.expand_dims(lengths, -1), 2)), axis=-1)
     skips = jnp.sort(jax.random.randint(skip_key, shape, 0, jnp.expand_dims(jnp.maximum(max_position - lengths, 0), -1) + 1), -1)
-    at = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
-    passed = jnp.expand_dims(at, -1) >= jnp.expand_dims(cuts, -2)
+    index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
+    passed = jnp.expand_dims(index, -1) >= jnp.expand_dims(cuts, -2)
     skipped = jnp.max(jnp.where(passed, jnp.expand_dims(skips, -2), 0), axis=-1, initial=0)
-    return jnp.minimum(at + skipped, max_position - 1)
+    return jnp.minimum(index + skipped, max_position - 1)
 
 
 def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"] = "forward") -> jax.Array:
-    """(row, column) read off the tokens: separators seen so far, and distance since the last one (idea: arXiv:2607.16072).
+    """Row and column from separators: the separators so far, and the distance since the last one (idea: arXiv:2607.16072).
 
-    A separator is the first of its row. "snake" turns every second row round, counted from that of the first token: columns then
-    count down from the end of the row before. It thereby knows that the task reverses: an oracle.
+    A separator is the first token of its row. "snake" reverses every second row, counted from the row of the first token: its
+    columns count down from the last column of the row before. This uses that the task reverses the text, so it is an oracle.
 
     Args:
       tokens: int [..., T].
@@ -304,10 +312,10 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
       order: "forward" or "snake".
 
     Returns:
-      int32 [2, ..., T]: rows, then columns. Where a turned row is longer than the one before, its columns go below 0.
+      int32 [2, ..., T]: rows, then columns. Where a reversed row is longer than the row before it, columns go below 0.
 
     Raises:
-      ValueError: an unknown order, or (where tokens are concrete) a separator that never occurs.
+      ValueError: an unknown order, or a separator that never occurs (where tokens are concrete).
     """
     _require_given("grid", "the tokens", tokens)
     tokens = jnp.asarray(tokens)
@@ -315,20 +323,20 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
         raise ValueError(f"grid order must be 'forward' or 'snake', got {order!r}")
     is_separator = tokens == separator
     if not isinstance(tokens, jax.core.Tracer) and not bool(jnp.all(jnp.any(is_separator, axis=-1))):
-        raise ValueError(f"grid separator {separator} never occurs in some row of tokens; name the token that begins a row")
+        raise ValueError(f"grid separator {separator} does not occur in every example; name the token that begins a row")
     rows = jnp.cumsum(is_separator.astype(jnp.int32), axis=-1)
-    at = jnp.broadcast_to(jnp.arange(tokens.shape[-1], dtype=jnp.int32), tokens.shape)
-    columns = at - jax.lax.cummax(jnp.where(is_separator, at, 0), axis=tokens.ndim - 1)
+    index = jnp.broadcast_to(jnp.arange(tokens.shape[-1], dtype=jnp.int32), tokens.shape)
+    columns = index - jax.lax.cummax(jnp.where(is_separator, index, 0), axis=tokens.ndim - 1)
     if order == "snake":
-        # the last column of the row before, for every token: it stands just before the token's own row
-        before = jnp.maximum(at - columns - 1, 0)
-        turned = (rows - rows[..., :1]) % 2 == 1
-        columns = jnp.where(turned, jnp.take_along_axis(columns, before, axis=-1) - columns, columns)
+        # for every token, the index of the last token of the row before
+        before = jnp.maximum(index - columns - 1, 0)
+        is_reversed = (rows - rows[..., :1]) % 2 == 1
+        columns = jnp.where(is_reversed, jnp.take_along_axis(columns, before, axis=-1) - columns, columns)
     return jnp.stack([rows, columns])
 
 
 def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
-    """The lengths as int32, if max_position holds them."""
+    """The lengths as int32; raises ValueError if max_position is below one of them."""
     lengths = _require_lengths(lengths, size)
     traced = isinstance(lengths, jax.core.Tracer)
     longest = size if traced else int(jnp.max(lengths, initial=0))
@@ -339,7 +347,7 @@ def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array
 
 
 def _require_lengths(lengths: jax.Array, size: int) -> jax.Array:
-    """The lengths as int32, if they are whole and the padded length holds them."""
+    """The lengths as int32; raises ValueError if they are not integers, or if one is above the padded length."""
     lengths = jnp.asarray(lengths)
     if not jnp.issubdtype(lengths.dtype, jnp.integer):
         raise ValueError(f"lengths must be integers, got {lengths.dtype}; they count tokens")
@@ -350,4 +358,4 @@ def _require_lengths(lengths: jax.Array, size: int) -> jax.Array:
 
 def _require_given(name: str, what: str, value: object) -> None:
     if value is None:
-        raise ValueError(f"{name} reads positions off {what}, got None; give it, or use contiguous, which needs nothing")
+        raise ValueError(f"{name} computes positions from {what}, got None; give it, or use contiguous, which needs nothing")

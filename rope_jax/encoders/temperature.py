@@ -1,4 +1,4 @@
-"""Attention temperature: logits scaled by a constant, or by the logarithm of the position or length."""
+"""Attention temperature: logits are multiplied by a constant, or by the logarithm of the position or length."""
 
 import math
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ __all__ = ["LogN", "LogitScale", "log_n_scale"]
 
 
 def log_n_scale(n: jax.Array | int, *, original_length: int) -> jax.Array:
-    """max(1, ln n / ln original_length): what keeps attention as sharp over n tokens as over the trained length.
+    """max(1, ln n / ln original_length), which keeps attention over n tokens as sharp as over the trained length.
 
-    The source is Chiang and Cholak 2022, arXiv:2202.12172; the lower bound of 1 is Qwen's.
+    The source is Chiang and Cholak 2022, arXiv:2202.12172; the lower bound of 1 is from Qwen (arXiv:2309.16609).
 
     Args:
-      n: int or float [...], tokens seen; at least 1.
+      n: int or float [...], the number of tokens that a query sees; at least 1.
       original_length: the trained length, in input positions; at least 2.
 
     Returns:
       float32 [...].
 
     Raises:
-      ValueError: original_length < 2, whose logarithm is 0.
+      ValueError: original_length is below 2; the logarithm of 1 is 0.
     """
     _require_long(original_length)
     return jnp.maximum(1.0, jnp.log(jnp.asarray(n, jnp.float32)) / math.log(original_length))
@@ -49,11 +49,11 @@ def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
 class LogitScale(Encoder):
     """Multiplies q . k by a constant.
 
-    It does not multiply what a bias of positions adds; one that reads q (CoPE, TransformerXL) reads it scaled.
-    DeepSeek-V3's is `softmax_scale` of its YaRN.
+    It does not scale biases that are functions of positions. A bias that reads q (CoPE, TransformerXL) reads the scaled q.
+    In DeepSeek-V3 (arXiv:2412.19437, released code) the constant is `softmax_scale` of its YaRN.
 
     Formula: q times scale
-    Extrapolates: says nothing of positions; goes with an encoder that does
+    Extrapolates: encodes no position; combine it with an encoder that does
     Knows: nothing
 
     Example:
@@ -83,11 +83,11 @@ class LogitScale(Encoder):
 
 @dataclass(frozen=True, kw_only=True)
 class LogN(Encoder):
-    """Multiplies q . k by the logarithm of how much a query sees, over that of the trained length (arXiv:2202.12172).
+    """Multiplies q . k by ln n / ln(original_length), n the number of tokens that a query sees (arXiv:2202.12172).
 
     Formula: q times max(1, ln n / ln original_length), n the query's position + 1 or the current length
-    Extrapolates: says nothing of positions; goes with an encoder that does, as Compose(RoPE(), LogN(original_length=26))
-    Knows: with by="length", the current length, and so that of the answer
+    Extrapolates: encodes no position; combine it with an encoder that does, as Compose(RoPE(), LogN(original_length=26))
+    Knows: with by="length", the current length, and so the length of the answer
 
     Example:
       >>> rj.log_n_scale(jnp.array([1, 1024, 1024**2]), original_length=1024).tolist()
@@ -105,7 +105,7 @@ class LogN(Encoder):
         _require_long(self.original_length)
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
-        """What turns ln n into the scale, float32 []; by length, the scale itself, float32 [...]."""
+        """The factor from ln n to the scale, float32 []; with by="length", the scale itself, float32 [...]."""
         if self.by == "position":
             return jnp.asarray(1 / math.log(self.original_length), jnp.float32)
         return log_n_scale(self.original_length if length is None else length, original_length=self.original_length)
@@ -114,8 +114,8 @@ class LogN(Encoder):
         """The scale of every query, float32 [..., T, 1, 1]."""
         if self.by == "length":
             return jnp.expand_dims(prepared, (-3, -2, -1))
-        at = positions.along(None, "LogN(by='position')").query.astype(jnp.float32)
-        return jnp.expand_dims(jnp.maximum(1.0, jnp.log(jnp.maximum(at, 0.0) + 1) * prepared), (-2, -1))
+        query = positions.along(None, "LogN(by='position')").query.astype(jnp.float32)
+        return jnp.expand_dims(jnp.maximum(1.0, jnp.log(jnp.maximum(query, 0.0) + 1) * prepared), (-2, -1))
 
     def rotate(self, tables: jax.Array, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
         return _scaled(q, jnp.reshape(tables, (1,) * (q.ndim - tables.ndim) + tables.shape)), k

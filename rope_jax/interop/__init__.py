@@ -1,6 +1,6 @@
-"""Bridges to other code bases: Hugging Face rope configs, and the feature order of their weights.
+"""Conversions from and to other libraries: Hugging Face rope configs, and the feature order of their weights.
 
-Nothing here needs `transformers`: a config is the dict that `json.load` gives.
+Nothing here needs `transformers`: a config is the dict that `json.load` returns.
 """
 
 from rope_jax.interop.huggingface import *

@@ -1,6 +1,7 @@
-"""Hugging Face rope configs, read into `RoPE` and written from it.
+"""Reads Hugging Face rope configs into `RoPE`, and writes them from it.
 
-The reference is transformers 5.24.0, `modeling_rope_utils`; its older names are read as well. What is written is a v5 config.
+The reference is transformers 5.24.0, `modeling_rope_utils`. Older names of its keys are read as well. Configs are written in the
+format of version 5.
 """
 
 import dataclasses
@@ -18,45 +19,47 @@ from rope_jax.interop.rope_types import ALIASES, FRACTION, LONGEST, ORIGINAL, TO
 
 __all__ = ["rope_from_hf", "rope_to_hf"]
 
-_UNWRITABLE = {  # fields of RoPE that a config has no word for, with the one value that needs none
-    "head_fraction": (1.0, "Hugging Face models turn all heads"),
+_UNWRITABLE = {  # options of RoPE without a key in a config: the value that needs no key, and the remedy for other values
+    "head_fraction": (1.0, "Hugging Face models rotate all heads"),
     "learn_base": (False, "write the base that was learned: replace(rope, base=..., learn_base=False)"),
-    "learn_angles": (False, "a config holds no learned frequencies; keep them with the weights"),
-    "exact": (False, "it is a matter of precision, not of the model: replace(rope, exact=False)"),
+    "learn_angles": (False, "a config has no key for learned frequencies; store them with the weights"),
+    "exact": (False, "it changes the precision and not the model: replace(rope, exact=False)"),
 }
-_REMEDIES = {  # maps that no rope_type means
+_REMEDIES = {  # maps without a rope_type
     "NTK": "for a rotated width d it is plain RoPE: replace(rope, base=base * factor ** (d / (d - 2)), scaling=None)",
     "DynamicLinear": "Hugging Face's 'linear' has one factor for every length: Linear(factor=...)",
 }
 
 
 def rope_from_hf(config: Config, *, layer_type: str | None = None) -> RoPE | NoPE:
-    """The position encoding that a Hugging Face config describes, of a model that is taken to use RoPE.
+    """Reads the position encoding of a Hugging Face config. The model is assumed to use RoPE.
 
     Args:
-      config: a whole model config (of a multimodal one, the text part is read) or only its rope part, as `json.load` gives it.
-        rope_parameters (transformers v5) and rope_scaling (older) are read, rope_type and type, rope_theta (10000 if absent)
-        and partial_rotary_factor inside or at the top (inside wins), and the names of GPT-NeoX, GPT-J, Gemma 3 and ModernBERT.
-        For yarn, longrope and llama3, original_max_position_embeddings at the top wins over the one inside; absent in both,
-        it is max_position_embeddings. null counts as absent. Only the rope part is checked for unknown keys,
-        save for misspelt names of the above at the top and a few keys of other code bases (rope_ratio, alibi, ...). What a config
-        of a known model_type leaves out is what transformers takes for it (Gemma 3, Mixtral, Phi, GLM, GPT-NeoX, ...).
-      layer_type: which layers, such as "full_attention", where the config has an encoding for each type of layer. Where single
-        layers go without (no_rope_layers of Llama 4 and SmolLM3), those are NoPE(), and this is the encoding of the others.
+      config: a whole model config, or only its rope part, as `json.load` returns it. Of a multimodal config, the text part is
+        read. The rope part is rope_parameters (transformers v5) or rope_scaling (older). Its keys rope_type or type, rope_theta
+        (10000 if absent) and partial_rotary_factor may also be at the top level; those in the rope part take precedence. The
+        names of GPT-NeoX, GPT-J, Gemma 3 and ModernBERT are read as well. For yarn, longrope and llama3,
+        original_max_position_embeddings at the top level takes precedence; if it is absent everywhere, max_position_embeddings is
+        used. null counts as absent. Unknown keys are errors in the rope part. At the top level, only misspelt names of these
+        keys are errors, and a few keys of other libraries (rope_ratio, alibi, ...). For a known model_type, absent keys have the
+        defaults of transformers (Gemma 3, Mixtral, Phi, GLM, GPT-NeoX, ...).
+      layer_type: the type of layers to read, such as "full_attention", where the config has an encoding for each type. Where
+        single layers have no encoding (no_rope_layers of Llama 4 and SmolLM3), use NoPE() for those; the result is for the
+        others.
 
     Returns:
-      A RoPE, or NoPE for layers whose entry is null. Its layout is "interleaved" if the config's rope_interleave is true, or,
-      without that key, if its model_type is known to turn neighbouring features (GPT-J, Cohere, GLM, DeepSeek, ...); otherwise
-      "half", as in most models. No rope part says which: where you know better, dataclasses.replace(rope, layout=...).
-      With qk_rope_head_dim (DeepSeek) it is the encoding of that slice of a head, not of the whole head. DeepSeek's factor on
-      the logits is no part of it: compose it with LogitScale(scale=rope.scaling.softmax_scale).
+      A RoPE, or NoPE for layers whose entry is null. Its layout is "interleaved" if rope_interleave is true, or, without that
+      key, if models of this model_type rotate neighbouring features (GPT-J, Cohere, GLM, DeepSeek, ...). Otherwise it is "half",
+      as in most models. A rope part does not contain the layout; if you know it, use dataclasses.replace(rope, layout=...).
+      With qk_rope_head_dim (DeepSeek), the result is the encoding of that slice of a head, not of the whole head. DeepSeek's
+      factor of the logits is not included: compose it with LogitScale(scale=rope.scaling.softmax_scale).
 
     Raises:
-      ValueError: a key that is missing, unknown, ill-typed, out of range, contradicted by another or, where the head dim is
-        known, does not fit it; a layer_type that is missing or unknown. It names the key, its value and what is accepted.
+      ValueError: a key is missing, unknown, of a wrong type, out of range, contradicts another key, or does not fit the head dim
+        (where that is known); or layer_type is missing or unknown. The message names the key, its value and what is accepted.
     """
     if not isinstance(config, Mapping):
-        raise ValueError(f"rope_from_hf reads a mapping, as json.load gives it, got {type(config).__name__} {config!r}")
+        raise ValueError(f"rope_from_hf reads a mapping, as json.load returns it, got {type(config).__name__} {config!r}")
     model, part = split(config)
     entry = of_layer(part, model.get("layer_types"), layer_type)
     return NoPE() if entry is None else _read(entry, model)
@@ -88,7 +91,7 @@ def _read(entry: Config, model: Config) -> RoPE:
 
 
 def _type_name(entry: Config) -> str:
-    """The rope_type, of those in TYPES; it wins over type where the latter is "mrope", which only adds mrope_section."""
+    """The rope_type, one of TYPES. It takes precedence over the type "mrope", which only adds mrope_section."""
     names = {key: checked(key, entry[key]) for key in ("rope_type", "type") if entry.get(key) is not None}
     for key, name in names.items():
         if name not in TYPES and name not in ALIASES:
@@ -102,7 +105,7 @@ def _type_name(entry: Config) -> str:
 
 
 def _settled(entry: Config, name: str, model: Config) -> dict[str, Any]:
-    """The entry's values, checked, with those that stand at the top of the model config or follow from others."""
+    """The checked values of an entry, with those from the top level of the model config and those computed from others."""
     rope_type = TYPES[name]
     for key in entry:
         if key not in rope_type.known:
@@ -134,7 +137,7 @@ def _settled(entry: Config, name: str, model: Config) -> dict[str, Any]:
 
 
 def _fitted(rope: RoPE, model: Config) -> RoPE:
-    """The rope, of the rotated slice where heads have one, once all is seen to fit together and into the head dim."""
+    """The rope, or that of the rotated slice of a head; raises ValueError if its options do not fit together or the head dim."""
     if isinstance(rope.scaling, YaRN) and rope.base <= 1:
         raise ValueError(f"rope_theta of a 'yarn' rope must be above 1, got {rope.base}; the usual value is 10000.0")
     if isinstance(rope.scaling, LongRoPE) and len(rope.scaling.short_factor) != len(rope.scaling.long_factor):
@@ -160,35 +163,35 @@ def _unknown(what: str, given: str, known: Iterable[str]) -> str:
 
 
 def rope_to_hf(rope: RoPE | NoPE) -> dict[str, Any]:
-    """The keys of a Hugging Face model config (transformers v5) that mean this encoding; `rope_from_hf` reads the same back.
+    """Writes an encoding as keys of a Hugging Face model config (transformers v5), which `rope_from_hf` reads back as the same.
 
     Args:
-      rope: NoPE, or a RoPE with no scaling or with Linear, DynamicNTK, YaRN, LongRoPE, Llama3 or Proportional.
+      rope: NoPE, or a RoPE without scaling or with Linear, DynamicNTK, YaRN, LongRoPE, Llama3 or Proportional.
 
     Returns:
-      rope_parameters, and beside it what a model config keeps at its top: max_position_embeddings (the trained length) with
-      DynamicNTK, rope_interleave with the interleaved layout, which transformers itself reads in DeepSeek's models alone.
-      NoPE is written as {"rope_parameters": {"full_attention": None}}; name your model's layer types in its place.
-      JSON-ready: numbers, strings, lists and dicts.
+      rope_parameters, and keys that belong at the top level of a model config: max_position_embeddings (the trained length) with
+      DynamicNTK, and rope_interleave with the interleaved layout. transformers itself reads rope_interleave in DeepSeek models
+      only. NoPE is written as {"rope_parameters": {"full_attention": None}}; replace "full_attention" by the layer types of your
+      model. The result holds numbers, strings, lists and dicts, and can be written as JSON.
 
     Raises:
-      ValueError: what a config has no words for (NTK, DynamicLinear, learned frequencies, a part of the heads, the axial
-        arrangement, ...); it names the field, its value and what to do.
+      ValueError: a config has no key for an option (NTK, DynamicLinear, learned frequencies, a fraction of the heads, the axial
+        arrangement, ...). The message names the option, its value and a remedy.
     """
     if type(rope) is NoPE:
         return {"rope_parameters": {"full_attention": None}}
     if type(rope) is not RoPE:
-        raise ValueError(f"rope_to_hf writes RoPE and NoPE, got {rope!r}; Hugging Face's rope configs know no other encoding")
+        raise ValueError(f"rope_to_hf writes RoPE and NoPE, got {rope!r}; Hugging Face's rope configs have no other encoding")
     for field, (plain, remedy) in _UNWRITABLE.items():
         if getattr(rope, field) != plain:
-            raise ValueError(f"a Hugging Face config cannot say RoPE {field}={getattr(rope, field)!r}; {remedy}")
+            raise ValueError(f"a Hugging Face config cannot express RoPE {field}={getattr(rope, field)!r}; {remedy}")
     name = _written_type(rope.scaling)
     part: dict[str, Any] = {"rope_type": name, "rope_theta": rope.base}
     if rope.rotary_fraction != 1:
         if name == "proportional":
             raise ValueError(
-                f"a Hugging Face config cannot say RoPE rotary_fraction={rope.rotary_fraction} together with Proportional, whose "
-                f"fraction takes the same key {FRACTION}; keep one of them"
+                f"a Hugging Face config cannot express RoPE rotary_fraction={rope.rotary_fraction} together with Proportional, "
+                f"whose fraction has the same key {FRACTION}; use one of them"
             )
         part[FRACTION] = rope.rotary_fraction
     for key in (*TYPES[name].required, *TYPES[name].optional):
@@ -198,7 +201,7 @@ def rope_to_hf(rope: RoPE | NoPE) -> dict[str, Any]:
     if rope.sections is not None:
         if rope.arrangement == "axial":
             raise ValueError(
-                "a Hugging Face config cannot say RoPE arrangement='axial'; it knows 'chunked' and 'interleaved' (M-RoPE)"
+                "a Hugging Face config cannot express RoPE arrangement='axial'; use 'chunked' or 'interleaved' (M-RoPE)"
             )
         part["mrope_section"] = list(rope.sections)
         if rope.arrangement == "interleaved":
@@ -216,18 +219,18 @@ def _written_type(scaling: FrequencyMap | None) -> str:
         if rope_type.scaling is (None if scaling is None else type(scaling)):
             return name
     remedy = _REMEDIES.get(type(scaling).__name__, "write one of " + listed(TYPES))
-    raise ValueError(f"a Hugging Face config cannot say RoPE scaling={scaling!r}; {remedy}")
+    raise ValueError(f"a Hugging Face config cannot express RoPE scaling={scaling!r}; {remedy}")
 
 
 def _reread(config: dict[str, Any], rope: RoPE) -> dict[str, Any]:
-    """The config, if it reads back as the same rope: what is left are values that Hugging Face takes for something else."""
+    """The config; raises ValueError if it does not read back as the same rope, as for values with another meaning there."""
     back = rope_from_hf(config)
     for was, now in ((rope, back), (rope.scaling, getattr(back, "scaling", None))):
         for field in dataclasses.fields(was) if was is not None else ():
             value, read = getattr(was, field.name), getattr(now, field.name)
             if value != read and field.name != "scaling":
                 raise ValueError(
-                    f"a Hugging Face config cannot say {type(was).__name__} {field.name}={value!r}, which would read back as "
-                    f"{read!r}; change it to that if it means the same to you"
+                    f"a Hugging Face config cannot express {type(was).__name__} {field.name}={value!r}, which would be read back "
+                    f"as {read!r}; use that value if it means the same to you"
                 )
     return config

@@ -1,4 +1,4 @@
-"""What a Hugging Face model config says besides its rope part: where that part is, which layers it is for, how wide a head is."""
+"""The rest of a Hugging Face model config: where its rope part is, for which layers it holds, and the head dim."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -18,14 +18,14 @@ from rope_jax.interop.rope_types import (
 Config = Mapping[str, Any]
 
 PARTS = ("rope_parameters", "rope_scaling")  # v5, older
-MODEL_KEYS = {  # each of these says that a mapping is a whole config
+MODEL_KEYS = {  # a mapping with one of these keys is a whole config
     *(*PARTS, *LOCAL_BASES, "text_config", "model_type", "architectures", "vocab_size", "layer_types", "num_hidden_layers"),
     *("hidden_size", "num_attention_heads", "head_dim", "n_embd", "n_head", "qk_rope_head_dim", "rotary_pct", "rotary_dim"),
 }
 
 
 def split(config: Config) -> tuple[Config, Config]:
-    """The model's own keys (none, if config is only a rope part), and the rope part."""
+    """The keys of the model config (none if config is only a rope part), and the rope part."""
     text = config.get("text_config")
     if isinstance(text, Mapping) and not _has_rope(config):
         config = text
@@ -34,7 +34,7 @@ def split(config: Config) -> tuple[Config, Config]:
         return {}, config
     inner = [key for key, value in config.items() if key not in PARTS and isinstance(value, Mapping) and _has_rope(value)]
     if inner and not _has_rope(config):
-        raise ValueError(f"this config says nothing of rope, but its {listed(inner)} does; pass that part, config[{inner[0]!r}]")
+        raise ValueError(f"this config has no rope, but its {listed(inner)} does; pass that part, config[{inner[0]!r}]")
     config = model_defaults(config.get("model_type")) | {key: value for key, value in config.items() if value is not None}
     for key, value in config.items():
         _refuse_foreign(key, value)
@@ -56,7 +56,7 @@ def _has_rope(config: Config) -> bool:
 
 
 def _refuse_foreign(key: str, value: Any) -> None:
-    """ValueError for a key at the top that another code base, or a slip of the pen, puts in place of a known one."""
+    """Raises ValueError for a top-level key that another library uses in place of a known key, or that is a misspelt one."""
     neutral = value is False or (value == 1 and value is not True)
     if key in FOREIGN and not neutral:
         raise ValueError(f"{key}={value!r} is not a key that transformers reads; {FOREIGN[key]}")
@@ -67,7 +67,7 @@ def _refuse_foreign(key: str, value: Any) -> None:
 
 
 def _with_local_base(part: Config, key: str, base: float) -> Config:
-    """The rope part, keyed by layer type, of a config that has another base for its sliding layers."""
+    """The rope part, by layer type, of a config with another base for its sliding-window layers."""
     if is_nested(part):
         sliding = part.get("sliding_attention", {})
         return {**part, "sliding_attention": {"rope_theta": base, **sliding}} if isinstance(sliding, Mapping) else part
@@ -84,14 +84,14 @@ def is_nested(part: Config) -> bool:
 
 
 def of_layer(part: Config, layer_types: Any, layer_type: str | None) -> Config | None:
-    """The rope part of the layers asked for; None = no position encoding."""
+    """The rope part of layers of one type; None is no position encoding."""
     if not is_nested(part):
         if layer_type is None or (layer_types is not None and layer_type in checked("layer_types", layer_types)):
             return part
         raise ValueError(f"this config has one rope for all layers, got layer_type={layer_type!r}; leave layer_type out")
     for key, value in part.items():
         if value is not None and not isinstance(value, Mapping):
-            raise ValueError(f"a rope part keyed by layer type holds mappings and nulls only, got {key}={value!r}")
+            raise ValueError(f"a rope part with an entry for each layer type holds mappings and nulls only, got {key}={value!r}")
     if layer_type is None and all(value is None for value in part.values()):
         return None
     if layer_type is None or layer_type not in part:
@@ -102,7 +102,7 @@ def of_layer(part: Config, layer_types: Any, layer_type: str | None) -> Config |
 
 
 def _size(model: Config, key: str) -> int:
-    """A positive integer of the model, 0 where it is absent or anything else (a list with one for each layer, say)."""
+    """A positive integer of the model config; 0 if it is absent or something else, such as a list with one for each layer."""
     value = model.get(key)
     if isinstance(value, str):
         raise ValueError(f"{key} must be a number, got {value!r}; remove the quotes")
@@ -110,11 +110,11 @@ def _size(model: Config, key: str) -> int:
 
 
 def head_dim_of(model: Config) -> int | None:
-    """The features of a head, where the config says it."""
+    """The head dim, or None if the config does not contain it."""
     for width, heads in (("hidden_size", "num_attention_heads"), ("n_embd", "n_head")):
         count = _size(model, heads)
         if count and not _size(model, "head_dim") and _size(model, width) % count:
-            raise ValueError(f"{width}={_size(model, width)} is not divisible by {heads}={count}; mend one, or give head_dim")
+            raise ValueError(f"{width}={_size(model, width)} is not divisible by {heads}={count}; correct one, or give head_dim")
         head_dim = _size(model, "head_dim") or (count and _size(model, width) // count)
         if head_dim:
             return head_dim
@@ -125,13 +125,13 @@ def fraction_of(rotary_dim: int, model: Config) -> float:
     """rotary_dim (GPT-J, MiniMax-M2) as a fraction of the head dim."""
     head_dim = head_dim_of(model)
     if head_dim is None or rotary_dim > head_dim:
-        raise ValueError(f"rotary_dim must be a part of head_dim, got rotary_dim={rotary_dim} and head_dim={head_dim}")
+        raise ValueError(f"rotary_dim must be at most head_dim, got rotary_dim={rotary_dim} and head_dim={head_dim}; give both")
     fraction = rotary_dim / head_dim
     return fraction if int(head_dim * fraction) == rotary_dim else (rotary_dim + 0.5) / head_dim
 
 
 def slice_of(model: Config, fraction: float) -> int | None:
-    """The width of the slice that is rotated, where heads have one (DeepSeek); ValueError if `fraction` says otherwise."""
+    """The width of the rotated slice of a head (DeepSeek), None without one; raises ValueError if `fraction` contradicts it."""
     if model.get("qk_rope_head_dim") is None:
         return None
     width: int = checked("qk_rope_head_dim", model["qk_rope_head_dim"])
@@ -145,12 +145,12 @@ def slice_of(model: Config, fraction: float) -> int | None:
 
 
 def is_interleaved(model: Config) -> bool:
-    """Whether the model turns neighbouring features."""
+    """Whether the model rotates neighbouring features."""
     if model.get("rope_interleave") is not None:
         return checked("rope_interleave", model["rope_interleave"])
     return model.get("model_type") is not None and checked("model_type", model["model_type"]) in INTERLEAVED_MODELS
 
 
 def listed(names: Iterable[str]) -> str:
-    """The names for a message, each in quotes."""
+    """The names in quotes, for a message."""
     return ", ".join(repr(name) for name in names)

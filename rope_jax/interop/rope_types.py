@@ -1,4 +1,4 @@
-"""What a Hugging Face rope config may say: the types of rope, their keys, and what each key may hold."""
+"""The format of Hugging Face rope configs: the types of rope, their keys, and the values that each key may have."""
 
 import math
 from collections.abc import Callable
@@ -23,9 +23,9 @@ class RopeType:
     """One value of rope_type.
 
     Attributes:
-      scaling: our frequency map; None for plain RoPE.
-      required, optional: the keys that are fields of the map, under Hugging Face's names (`field_of` translates).
-      inert: keys that are known and change no frequency.
+      scaling: the frequency map of this library; None for plain RoPE.
+      required, optional: Hugging Face's names of the map's options (`field_of` translates them).
+      inert: known keys that change no frequency.
     """
 
     scaling: type[FrequencyMap] | None = None
@@ -39,7 +39,7 @@ class RopeType:
         return tuple(dict.fromkeys((*COMMON, *self.required, *self.optional, *self.inert)))
 
     def checked(self, key: str, value: Any) -> Any:
-        """As `checked` below; where the fraction is the map's own, it may be 0."""
+        """As `checked` below, but the fraction may be 0 where it is an option of the map."""
         return checked(key, value, PART_OR_NONE if FRACTION in self.optional and key in TOP_NAMES[FRACTION] else None)
 
 
@@ -53,7 +53,7 @@ TYPES = {
         scaling=YaRN,
         required=("factor", ORIGINAL),
         optional=("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
-        inert=("finetuned",),  # of the first YaRN checkpoints: says how they were made
+        inert=("finetuned",),  # in the first YaRN checkpoints: how they were trained
     ),
     "longrope": RopeType(
         scaling=LongRoPE, required=("short_factor", "long_factor", ORIGINAL, "factor"), optional=("attention_factor",)
@@ -65,14 +65,14 @@ ALIASES = {"su": "longrope", "mrope": "default"}  # Phi-3's first name for it; Q
 
 _FIELDS = {ORIGINAL: "original_length", LONGEST: "original_length", FRACTION: "fraction"}
 
-# The same thing under its older, model-specific names, at the top of a config.
+# Older, model-specific names of a key, at the top level of a config.
 TOP_NAMES = {
     "rope_theta": ("rope_theta", "rotary_emb_base", "global_rope_theta"),  # GPT-NeoX; ModernBERT
     FRACTION: (FRACTION, "rotary_pct"),  # GPT-NeoX
 }
 LOCAL_BASES = ("rope_local_base_freq", "local_rope_theta")  # the base of sliding-window layers: Gemma 3; ModernBERT
 
-# Models whose code turns neighbouring features, as read in transformers 5.24.0; no key of their published configs says so.
+# Models whose code rotates neighbouring features, according to transformers 5.24.0; their published configs have no key for it.
 INTERLEAVED_MODELS = frozenset(
     {
         *("gptj", "codegen", "cohere", "cohere2", "helium", "glm", "glm4", "ernie4_5", "ernie4_5_moe", "llama4_text"),
@@ -82,7 +82,7 @@ INTERLEAVED_MODELS = frozenset(
 )
 
 
-# What transformers 5.24.0 takes where a published config of that model_type leaves the key out (as Gemma 3's do).
+# The defaults of transformers 5.24.0 for keys that published configs of a model_type do not have (such as Gemma 3's).
 _BASES = {
     1e6: ("mixtral", "phimoe", "lfm2", "lfm2_moe", "minimax", "qwen2_vl_text", "qwen2_5_vl_text", "gemma3_text", "gemma3n_text"),
     5e5: (
@@ -110,24 +110,24 @@ _LOCAL_BASES: dict[float, tuple[str, ...]] = {1e4: ("gemma3_text", "gemma3n_text
 
 
 def model_defaults(model_type: Any) -> dict[str, float]:
-    """The keys and values that transformers takes for what a config of this model_type leaves out."""
+    """The keys and default values of transformers for a config of this model_type."""
     tables: dict[str, dict[float, tuple[str, ...]]] = {"rope_theta": _BASES, FRACTION: _FRACTIONS, LOCAL_BASES[0]: _LOCAL_BASES}
     return {key: value for key, table in tables.items() for value, models in table.items() if model_type in models}
 
 
-# Keys of other code bases that change the encoding, and what to write for them.
+# Keys of other libraries that change the encoding, and what to write instead.
 FOREIGN = {
     "rope_embedding_base": "write it as rope_theta",
     "rope_ratio": "multiply rope_theta by it",
     "rope_position_scale": "write a 'linear' rope whose factor it is",
-    "use_dynamic_ntk": "write a 'dynamic' rope, if its formula is what the model was made for",
+    "use_dynamic_ntk": "write a 'dynamic' rope, if the model uses its formula",
     "use_logn_attn": "leave it out, and compose the rope with LogN",
     "alibi": "use ALiBi",
 }
 
 
 def field_of(key: str) -> str:
-    """The field of our frequency map that a key sets."""
+    """The option of the frequency map that a key sets."""
     return _FIELDS.get(key, key)
 
 
@@ -174,12 +174,12 @@ KINDS: dict[str, Kind] = {
 
 
 def checked(name: str, value: Any, kind: Kind | None = None) -> Any:
-    """The value, if it is what the key may hold; a list as a tuple.
+    """The value, with a list as a tuple.
 
     Raises:
-      ValueError: it is not; names the key, the value and what is accepted.
+      ValueError: the key may not have this value; the message names the key, the value and what is accepted.
     """
-    test, said = kind or KINDS[name]
+    test, accepted = kind or KINDS[name]
     if not test(value):
-        raise ValueError(f"{name} must be {said}, got {value!r}")
+        raise ValueError(f"{name} must be {accepted}, got {value!r}")
     return tuple(value) if isinstance(value, list) else value

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from rope_jax.encoders._internal.arrays import heads_alike, leading
+from rope_jax.encoders._internal.arrays import leading, with_query_heads
 from rope_jax.encoders.positions import Positions
 from rope_jax.model import block_sizes
 
@@ -43,7 +43,7 @@ def attend_reference(
       ValueError: as `attend`.
     """
     positions.require_fit(q, k)
-    k, v = heads_alike(q, k), heads_alike(q, v)
+    k, v = with_query_heads(q, k), with_query_heads(q, v)
     scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
     score_bias = bias(q, k, positions)
     if score_bias is not None:
@@ -129,7 +129,7 @@ def _attend(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions, bias
     """As `attend_reference`, with heads before time, as both products need them, and the division by the sum last."""
     lead = jnp.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
     score_bias = bias(q, k, positions)
-    k, v = heads_alike(q, k), heads_alike(q, v)
+    k, v = with_query_heads(q, k), with_query_heads(q, v)
     batch = tuple(range(len(lead) + 1))
 
     def heads_first(x: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Position policies. A new one is one new file here and one line in the list below."""
+"""Position policies. A new policy is one new file in this folder and one line in the list below."""
 
 from rope_jax.policies.base import *
 from rope_jax.policies.contiguous import *

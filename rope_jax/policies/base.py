@@ -1,7 +1,7 @@
-"""Position policies: which positions a batch's tokens are given, as a choice of the config beside the encoder.
+"""Position policies: they choose the positions of the tokens of a batch, in training and in evaluation.
 
-A policy is data-side only: it turns a batch into `Positions` by the functions of `rope_jax.positions`, with a random key for each
-example where it draws, at training and at test time alike. A new policy is one class here.
+A policy is an option of the config beside the encoder, and part of the data: it computes `Positions` from a batch with the
+functions of `rope_jax.positions`. A policy that draws positions has a random key for each example.
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ _MOST = 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Policy(Checked):
-    """Base of the policies.
+    """Base of the policies. A subclass defines `positions`.
 
     Attributes:
-      axes: how many axes its positions have; None for the usual one.
-      real: whether they are real numbers.
+      axes: how many axes its positions have; None is one axis, without a leading dimension of the arrays.
+      real: whether its positions are real numbers.
     """
 
     axes: ClassVar[int | None] = None
@@ -37,27 +37,27 @@ class Policy(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         if type(self).positions is Policy.positions:
-            raise ValueError(f"{type(self).__name__} gives no positions; choose a policy that does, such as Contiguous()")
+            raise ValueError(f"{type(self).__name__} defines no positions; use a policy that does, such as Contiguous()")
 
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:
-        """Where the tokens of a batch stand.
+        """The positions of the tokens of a batch.
 
         Args:
-          keys: random keys [B], one an example; the draw depends on the key and the example's own length, not on its padding.
-          batch: of B examples.
+          keys: random keys [B], one for each example. A draw depends on the key and on the unpadded length of the example.
+          batch: B examples.
         """
         raise TypeError(f"{type(self).__name__} defines no positions(keys, batch)")
 
     def check(self, task: Task, length: int) -> None:
-        """Raises ValueError if it has no positions for the task's examples of up to `length` input positions."""
+        """Raises ValueError if the policy has no positions for examples of the task of up to `length` input positions."""
         if self.reach(length) > _MOST:
             raise ValueError(
-                f"{type(self).__name__} would give positions up to {self.reach(length) - 1}, which int32 does not hold; keep "
-                f"below {_MOST}"
+                f"{type(self).__name__} would give positions up to {self.reach(length) - 1}, which is too large for int32; use "
+                f"positions below {_MOST}"
             )
 
     def reach(self, length: int) -> int:
-        """Positions of an example's own tokens lie in 0 .. reach - 1, for up to `length` input positions."""
+        """Positions of unpadded tokens are in 0 .. reach - 1, for examples of up to `length` input positions."""
         return length
 
     @property
@@ -72,18 +72,19 @@ Draw = Callable[[jax.Array, jax.Array], jax.Array]
 
 
 def positions_by_example(draw: Draw, keys: jax.Array, batch: Batch) -> Positions:
-    """Every example's positions, drawn from its own key for its own length."""
+    """The positions of every example, drawn from its key for its length."""
     examples = batch.lengths.shape[0]
     if keys.shape != batch.lengths.shape:
         raise ValueError(
-            f"keys must be one for each of the {examples} examples, got {keys.shape}; use jax.random.split(key, {examples})"
+            f"keys must be one for each of the {examples} examples, got the shape {keys.shape}; use jax.random.split(key, "
+            f"{examples})"
         )
     return Positions(query=jax.vmap(draw)(keys, batch.lengths), length=batch.lengths)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnPolicy(Policy):
-    """Base of those that draw from 0 .. max_position - 1, for an example's whole length: that of the answer is known to them."""
+    """Base of policies that draw from 0 .. max_position - 1 for the whole length of an example, and so know the answer's."""
 
     max_position: int
 

@@ -14,10 +14,10 @@ __all__ = ["Contiguous"]
 
 @dataclass(frozen=True, kw_only=True)
 class Contiguous(Policy):
-    """offset, offset + 1, ...: the usual ones.
+    """The usual positions: offset, offset + 1, ...
 
     Attributes:
-      offset: of the first token.
+      offset: the position of the first token.
     """
 
     offset: int = 0
@@ -25,7 +25,7 @@ class Contiguous(Policy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.offset < 0:
-            raise ValueError(f"Contiguous offset must not be negative, got {self.offset}; 0 is the usual one")
+            raise ValueError(f"Contiguous offset must not be negative, got {self.offset}; the usual value is 0")
 
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:
         return Positions(query=positions.contiguous(batch.tokens.shape[-1], offset=self.offset), length=batch.lengths)

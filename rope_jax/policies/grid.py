@@ -1,4 +1,4 @@
-"""Rows and columns read off the separators (idea: arXiv:2607.16072)."""
+"""Rows and columns from separators (idea: arXiv:2607.16072)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -17,11 +17,11 @@ __all__ = ["Grid"]
 
 @dataclass(frozen=True, kw_only=True)
 class Grid(Policy):
-    """(row, column), read off the separators among the tokens (idea: arXiv:2607.16072); as `positions.grid`.
+    """The row and column of a token, from the separators in the text, as `positions.grid` (idea: arXiv:2607.16072).
 
     Attributes:
-      separator: the token that begins a row; the tasks' SEP unless said otherwise.
-      order: "forward", or "snake", which turns every second row round and so knows the task's direction: an oracle.
+      separator: the token that begins a row; by default SEP of the tasks.
+      order: "forward", or "snake", which reverses every second row and so knows the direction of the task: an oracle.
     """
 
     axes: ClassVar[int | None] = 2
@@ -29,14 +29,14 @@ class Grid(Policy):
     order: Literal["forward", "snake"] = "forward"
 
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:
-        at = positions.grid(batch.tokens, separator=self.separator, order=self.order)
-        return Positions(query=at, length=batch.lengths, axes=self.axes)
+        rows_and_columns = positions.grid(batch.tokens, separator=self.separator, order=self.order)
+        return Positions(query=rows_and_columns, length=batch.lengths, axes=self.axes)
 
     def check(self, task: Task, length: int) -> None:
         if self.separator not in task.markers:
             raise ValueError(
-                f"Grid separator={self.separator} does not part what a model reads of {task.name}; the tokens that do, in every "
-                f"example, are {', '.join(f'{name}={token}' for token, name in task.markers.items())}"
+                f"Grid separator={self.separator} is not a separator of {task.name}; the separators in every example are "
+                f"{', '.join(f'{name}={token}' for token, name in task.markers.items())}"
             )
 
     @property

@@ -14,13 +14,14 @@ __all__ = ["PoSE"]
 
 @dataclass(frozen=True, kw_only=True)
 class PoSE(DrawnPolicy):
-    """Chunks with random skips between them (Zhu et al. 2024, arXiv:2309.10400); as `positions.pose`.
+    """Chunks with random skips between them, as `positions.pose` (Zhu et al. 2024, arXiv:2309.10400).
 
-    The paper trains so and tests with contiguous positions, which is a variant: `Variant(policy=Contiguous(), ...)`.
+    The paper trains with these positions and tests with contiguous ones. The latter is a variant:
+    `Variant(policy=Contiguous(), ...)`.
 
     Attributes:
       max_position: positions are from 0 to max_position - 1.
-      chunks: how many.
+      chunks: the number of chunks.
     """
 
     chunks: int = 2
@@ -28,7 +29,7 @@ class PoSE(DrawnPolicy):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.chunks < 1:
-            raise ValueError(f"PoSE chunks must be at least 1, got {self.chunks}; the paper's is 2")
+            raise ValueError(f"PoSE chunks must be at least 1, got {self.chunks}; the paper has 2")
 
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:
         size = batch.tokens.shape[-1]

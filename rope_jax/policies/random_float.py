@@ -16,10 +16,10 @@ __all__ = ["RandomFloat"]
 
 @dataclass(frozen=True, kw_only=True)
 class RandomFloat(Policy):
-    """Sorted uniform reals, one draw an example (arXiv:2602.14050); as `positions.random_float`.
+    """Sorted uniform reals, drawn for each example, as `positions.random_float` (arXiv:2602.14050).
 
     Attributes:
-      max_position: they lie in [0, max_position), however long the example.
+      max_position: positions are in [0, max_position), for examples of any length.
     """
 
     real: ClassVar[bool] = True

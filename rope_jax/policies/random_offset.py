@@ -1,4 +1,4 @@
-"""One random offset an example."""
+"""One random offset for each example."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ __all__ = ["RandomOffset"]
 
 @dataclass(frozen=True, kw_only=True)
 class RandomOffset(DrawnPolicy):
-    """One uniform offset an example, so that all rows of a table are trained; as `positions.random_offset`.
+    """One uniform offset for each example, so that all rows of a table are trained, as `positions.random_offset`.
 
     Attributes:
       max_position: positions are from 0 to max_position - 1.

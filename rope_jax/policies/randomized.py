@@ -14,10 +14,10 @@ __all__ = ["Randomized"]
 
 @dataclass(frozen=True, kw_only=True)
 class Randomized(DrawnPolicy):
-    """A sorted random subset of the positions, one an example (Ruoss et al. 2023, arXiv:2305.16843); as `positions.randomized`.
+    """A sorted random subset of positions for each example, as `positions.randomized` (Ruoss et al. 2023, arXiv:2305.16843).
 
     Attributes:
-      max_position: the subset is of 0 .. max_position - 1.
+      max_position: the subset is drawn from 0 .. max_position - 1.
     """
 
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 SLOPES = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_5_24.json").read_text())["alibi_slopes"]
 DIMS = rj.Dims(width=24, num_heads=3, head_dim=8)
 
 
-@pytest.mark.parametrize("num_heads", sorted(SLOPES, key=int))
+@for_each("num_heads", sorted(SLOPES, key=int))
 def test_slopes_are_those_of_transformers(num_heads):
     np.testing.assert_allclose(rj.alibi_slopes(int(num_heads)), SLOPES[num_heads], rtol=1e-6)
 
@@ -89,4 +90,4 @@ def test_what_it_cannot_do_is_refused():
         rj.alibi_slopes(0)
     with pytest.raises(ValueError, match=re.escape("ALiBi slope_scale must be finite and not negative, got -1.0")):
         rj.ALiBi(slope_scale=-1)
-    assert rj.ALiBi().variant_fields == {"slope_scale"}
+    assert rj.ALiBi().retunable == {"slope_scale"}

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
+from rope_jax.encoders.base import changed_options
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import Method, ModelConfig, Variant
 from rope_jax.study.serialization import content_hash
@@ -42,7 +44,7 @@ def assert_same(got, expected, **tolerance):
             np.testing.assert_allclose(ours, theirs, **{"rtol": 1e-6, "atol": 1e-6} | tolerance)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "part",
     [
         rj.NoPE(),
@@ -52,15 +54,14 @@ def assert_same(got, expected, **tolerance):
         rj.CoPE(max_count=3, init_scale=1.0),
         rj.LogN(original_length=4),
     ],
-    ids=lambda e: type(e).__name__,
 )
 def test_of_one_is_the_one(part):
     one = rj.Compose(part)
     params = drawn(part)
-    assert_same(doors(one, {"part0": params} if params else {}), doors(part, params))
-    assert one.needs_length == part.needs_length
-    assert one.presumed_lengths == part.presumed_lengths
-    assert one.variant_fields == {f"{name} of part 0" for name in part.variant_fields}
+    assert_same(doors(one, {"encoder0": params} if params else {}), doors(part, params))
+    assert one.requirements.length == part.requirements.length
+    assert one.requirements.original_lengths == part.requirements.original_lengths
+    assert one.retunable == {f"encoders[0].{name}" for name in part.retunable}
 
 
 def test_what_is_added_is_the_sum_in_any_order():
@@ -68,10 +69,10 @@ def test_what_is_added_is_the_sum_in_any_order():
     learned = [drawn(part, i) for i, part in enumerate(parts)]
     biases = [np.asarray(doors(part, params)[3], np.float64) for part, params in zip(parts, learned, strict=True)]
     for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)):
-        params = {f"part{i}": learned[j] for i, j in enumerate(order) if learned[j]}
+        params = {f"encoder{i}": learned[j] for i, j in enumerate(order) if learned[j]}
         got = doors(rj.Compose(*(parts[j] for j in order)), params)[3]
         np.testing.assert_allclose(got, sum(biases), rtol=1e-5, atol=1e-5)
-    embedding = doors(rj.Compose(rj.Sinusoidal(), rj.Learned(max_length=16)), {"part1": {"table": jnp.ones((16, 8))}})[0]
+    embedding = doors(rj.Compose(rj.Sinusoidal(), rj.Learned(max_length=16)), {"encoder1": {"table": jnp.ones((16, 8))}})[0]
     np.testing.assert_allclose(embedding, np.asarray(X) + np.asarray(rj.sinusoidal(AT.query, 8)) + 1, rtol=1e-6, atol=1e-6)
 
 
@@ -87,7 +88,7 @@ def test_biases_with_and_without_a_batch_axis_add_up():
     content = rj.TransformerXL()
     params = drawn(content)
     encoder = rj.Compose(rj.ALiBi(), content)
-    got = jax.jit(lambda: encoder.bias(encoder.prepare({"part1": params}, None, DIMS), q, q, AT))()
+    got = jax.jit(lambda: encoder.bias(encoder.prepare({"encoder1": params}, None, DIMS), q, q, AT))()
     alone = jax.jit(lambda: content.bias(params, q, q, AT))()
     expected = np.asarray(alone) + np.asarray(rj.alibi_bias(AT.query, AT.query, 2))
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
@@ -113,28 +114,28 @@ def test_rotations_follow_one_another():
 def test_parameters_are_drawn_a_part_and_found_again():
     encoder = rj.Compose(rj.ALiBi(), rj.Kerple(), rj.Sinusoidal(), rj.Kerple())
     initial = encoder.init(jax.random.key(0), DIMS)
-    assert set(initial) == {"part1", "part3"}
+    assert set(initial) == {"encoder1", "encoder3"}
     for leaf in ("log_r1", "log_r2"):  # drawn apart
-        assert not np.allclose(initial["part1"][leaf], initial["part3"][leaf])
+        assert not np.allclose(initial["encoder1"][leaf], initial["encoder3"][leaf])
     assert rj.Compose(rj.RoPE(), rj.ALiBi()).init(jax.random.key(0), DIMS) == {}
-    swapped = {"part1": initial["part3"], "part3": initial["part1"]}
+    swapped = {"encoder1": initial["encoder3"], "encoder3": initial["encoder1"]}
     np.testing.assert_allclose(doors(encoder, swapped)[3], doors(encoder, initial)[3], rtol=1e-5, atol=1e-6)
-    without = jax.tree.map(lambda x: jnp.full_like(x, -30.0), initial["part3"])  # r1 = e^-30: part 3 adds nothing
-    alone = doors(rj.Compose(rj.ALiBi(), rj.Kerple()), {"part1": initial["part1"]})[3]
-    np.testing.assert_allclose(doors(encoder, initial | {"part3": without})[3], alone, rtol=1e-5, atol=1e-6)
+    without = jax.tree.map(lambda x: jnp.full_like(x, -30.0), initial["encoder3"])  # r1 = e^-30: part 3 adds nothing
+    alone = doors(rj.Compose(rj.ALiBi(), rj.Kerple()), {"encoder1": initial["encoder1"]})[3]
+    np.testing.assert_allclose(doors(encoder, initial | {"encoder3": without})[3], alone, rtol=1e-5, atol=1e-6)
 
 
 def test_composites_nest():
     kerple = drawn(rj.Kerple())
     nested = rj.Compose(rj.RoPE(), rj.Compose(rj.ALiBi(), rj.Kerple()))
     flat = rj.Compose(rj.RoPE(), rj.ALiBi(), rj.Kerple())
-    assert_same(doors(nested, {"part1": {"part1": kerple}}), doors(flat, {"part2": kerple}))
-    assert set(nested.init(jax.random.key(0), DIMS)["part1"]) == {"part1"}
+    assert_same(doors(nested, {"encoder1": {"encoder1": kerple}}), doors(flat, {"encoder2": kerple}))
+    assert set(nested.init(jax.random.key(0), DIMS)["encoder1"]) == {"encoder1"}
 
 
 def test_it_is_a_value():
     encoder = rj.Compose(rj.RoPE(), rj.ALiBi())
-    assert encoder == rj.Compose(parts=(rj.RoPE(), rj.ALiBi()))
+    assert encoder == rj.Compose(encoders=(rj.RoPE(), rj.ALiBi()))
     assert hash(encoder) == hash(rj.Compose(rj.RoPE(), rj.ALiBi()))
     assert content_hash(encoder) != content_hash(rj.Compose(rj.ALiBi(), rj.RoPE()))
     assert content_hash(encoder) != content_hash(rj.Compose(rj.RoPE(), rj.ALiBi(slope_scale=2.0)))
@@ -142,29 +143,11 @@ def test_it_is_a_value():
 
 def test_the_length_is_needed_if_a_part_needs_it_and_presumed_if_one_presumes_it():
     dynamic = rj.RoPE(scaling=rj.DynamicNTK(original_length=26))
-    assert rj.Compose(rj.ALiBi(), dynamic).needs_length
-    assert not rj.Compose(rj.ALiBi(), rj.RoPE()).needs_length
-    assert rj.Compose(rj.RoPE(), rj.LogN(original_length=8, by="length")).needs_length
-    assert rj.Compose(rj.LogN(original_length=99), dynamic).presumed_lengths == {26, 99}
-    assert rj.Compose(rj.ALiBi(), rj.RoPE()).presumed_lengths == frozenset()
-
-
-def test_decoding_is_the_row_of_the_whole():
-    encoder = rj.Compose(rj.RoPE(), rj.LogN(original_length=2), rj.Kerple(), rj.CoPE(max_count=3, init_scale=1.0))
-    params = drawn(encoder)
-    whole = doors(encoder, params, rj.Positions(query=jnp.arange(LENGTH)))
-
-    @jax.jit
-    def one(t):
-        here = rj.Positions(query=t[None], key=jnp.arange(LENGTH))
-        tables = encoder.tables(encoder.prepare(params, None, DIMS), here)
-        q, k = encoder.rotate(tables, jax.lax.dynamic_slice_in_dim(Q, t, 1), K)
-        return q, k, encoder.bias(tables, q, k, here)
-
-    for t in (0, 2, 5):
-        q, k, bias = one(jnp.asarray(t))
-        assert_same((q, k), (whole[1][t : t + 1], whole[2]), atol=1e-5)
-        np.testing.assert_allclose(bias[:, 0, : t + 1], whole[3][:, t, : t + 1], atol=1e-5)
+    assert rj.Compose(rj.ALiBi(), dynamic).requirements.length
+    assert not rj.Compose(rj.ALiBi(), rj.RoPE()).requirements.length
+    assert rj.Compose(rj.RoPE(), rj.LogN(original_length=8, by="length")).requirements.length
+    assert rj.Compose(rj.LogN(original_length=99), dynamic).requirements.original_lengths == {26, 99}
+    assert rj.Compose(rj.ALiBi(), rj.RoPE()).requirements.original_lengths == frozenset()
 
 
 # variants of a trained method
@@ -172,7 +155,7 @@ def test_decoding_is_the_row_of_the_whole():
 TRAINED = rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple())
 
 
-@pytest.mark.parametrize(
+@for_each(
     "variant",
     [
         rj.Compose(rj.RoPE(scaling=rj.NTK(factor=4.0)), rj.LogN(original_length=26), rj.Kerple()),
@@ -181,7 +164,7 @@ TRAINED = rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple())
     ],
 )
 def test_a_variant_may_change_what_its_parts_may(variant):
-    assert TRAINED.changed_by(variant) == set()
+    assert set(changed_options(TRAINED, variant)) <= TRAINED.retunable
     method = Method(encoder=TRAINED, variants=(Variant(name="other", encoder=variant),))
     assert [each.name for each in method.all_variants] == ["as-trained", "other"]
     # and the trained encoder runs what the variant prepared
@@ -192,20 +175,20 @@ def test_a_variant_may_change_what_its_parts_may(variant):
     assert float(jnp.max(jnp.abs(q - doors(TRAINED, params)[1]))) > 1e-3
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("variant", "changed"),
     [
-        (rj.Compose(rj.RoPE(layout="interleaved"), rj.LogN(original_length=26), rj.Kerple()), "layout of part 0"),
-        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26, by="length"), rj.Kerple()), "by of part 1"),
-        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple(kernel="power")), "kernel of part 2"),
-        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.ALiBi()), "the class of part 2"),
+        (rj.Compose(rj.RoPE(layout="interleaved"), rj.LogN(original_length=26), rj.Kerple()), "encoders[0].layout"),
+        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26, by="length"), rj.Kerple()), "encoders[1].by"),
+        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple(kernel="power")), "encoders[2].kernel"),
+        (rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.ALiBi()), "encoders[2]"),
         (
             rj.Compose(rj.RoPE(layout="interleaved"), rj.LogN(original_length=26), rj.Kerple(kernel="power")),
-            "kernel of part 2, layout of part 0",
+            "encoders[0].layout, encoders[2].kernel",
         ),
-        (rj.Compose(rj.RoPE(), rj.Kerple()), "the parts"),
-        (rj.Compose(rj.LogN(original_length=26), rj.RoPE(), rj.Kerple()), "the class of part 0, the class of part 1"),
-        (rj.RoPE(), "the parts"),
+        (rj.Compose(rj.RoPE(), rj.Kerple()), "encoders"),
+        (rj.Compose(rj.LogN(original_length=26), rj.RoPE(), rj.Kerple()), "encoders[0], encoders[1]"),
+        (rj.RoPE(), "the class"),
     ],
 )
 def test_a_variant_that_changes_more_is_refused_by_part(variant, changed):
@@ -213,11 +196,11 @@ def test_a_variant_that_changes_more_is_refused_by_part(variant, changed):
         ValueError, match=re.escape(f"variant 'other' changes {changed} of the trained Compose; options")
     ) as caught:
         Method(encoder=TRAINED, variants=(Variant(name="other", encoder=variant),))
-    said = str(caught.value)
-    assert "may change after training: " in said
-    assert "scaling of part 0" in said
-    assert "original_length of part 1" in said
-    assert said.endswith("Make it a Method of its own instead")
+    message = str(caught.value)
+    assert "may change after training: " in message
+    assert "encoders[0].scaling" in message
+    assert "encoders[1].original_length" in message
+    assert message.endswith("Make it a separate Method instead")
 
 
 def test_a_plain_encoder_is_no_variant_of_a_composite_nor_the_reverse():
@@ -228,13 +211,13 @@ def test_a_plain_encoder_is_no_variant_of_a_composite_nor_the_reverse():
 # in the model
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@for_each("dtype", ["float32", "bfloat16"])
 def test_in_the_model_all_parts_learn(dtype):
     encoder = rj.Compose(rj.RoPE(learn_base=True), rj.LogN(original_length=3), rj.Kerple())
     config = ModelConfig(num_layers=1, width=8, num_heads=2, mlp_factor=1, compute_dtype=dtype)
     init, apply = functional(config, 5, encoder)
     params = init(jax.random.key(0))
-    assert set(encoding_params(params)) == {"part0", "part2"}
+    assert set(encoding_params(params)["encoder0"]) == {"encoder0", "encoder2"}
     tokens = jnp.array([[0, 1, 2, 3, 4, 1, 2], [4, 3, 2, 1, 0, 0, 1]])
     at = rj.Positions(query=jnp.arange(7), length=jnp.array([7, 7]))
 
@@ -252,24 +235,27 @@ def test_in_the_model_all_parts_learn(dtype):
         assert leaf.dtype == jnp.float32
         assert np.isfinite(np.asarray(leaf)).all()
         assert np.asarray(leaf).all()  # every head's
-    for part, leaf in (("part2", "log_r1"), ("part0", "log_base")):
+    for part, leaf in (("encoder2", "log_r1"), ("encoder0", "log_base")):
         moved = jax.tree.map(lambda x: x, params)
-        moved["encoding"][part][leaf] = moved["encoding"][part][leaf] + 1.0
+        moved["encoding"]["encoder0"][part][leaf] = moved["encoding"]["encoder0"][part][leaf] + 1.0
         assert float(jnp.max(jnp.abs(run(moved)[1] - logits))) > 1e-5
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (
             lambda: rj.Compose(),
-            "Compose needs at least one encoder, such as Compose(RoPE(), ALiBi()); NoPE() is the one that does nothing",
+            "Compose needs at least one encoder, such as Compose(RoPE(), ALiBi()); NoPE() is the encoder that does nothing",
         ),
         (lambda: rj.Compose(rj.RoPE), "call it: RoPE(...)"),
         (lambda: rj.Compose(rj.RoPE(), rj.NTK(factor=2.0)), "got NTK(factor=2.0); a frequency map goes into RoPE(scaling=...)"),
-        (lambda: rj.Compose(rj.ALiBi(), rj.HardALiBi(masked_heads=3)).check(DIMS, 9), "masked_heads=3 is above the 2 heads"),
         (
-            lambda: rj.Compose(rj.ALiBi(), rj.Learned(max_length=4)).check(DIMS, 9),
+            lambda: rj.check_requirements(rj.Compose(rj.ALiBi(), rj.HardALiBi(masked_heads=3)), DIMS, max_position=8),
+            "masked_heads=3 is above the 2 heads",
+        ),
+        (
+            lambda: rj.check_requirements(rj.Compose(rj.ALiBi(), rj.Learned(max_length=4)), DIMS, max_position=8),
             "Learned(max_length=4) has no row for position",
         ),
     ],

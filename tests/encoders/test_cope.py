@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -74,7 +75,7 @@ def biased(params, q, k, positions, rows=COUNTS):
     return encoder.bias(tables, q, k, positions)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@for_each("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_bias_is_the_double_loop(dtype):
     """Seven tokens, of which about half count: on both sides of max_count - 1 = 3."""
     params, q, k = drawn(), contents(2, 7, dtype=dtype), contents(2, 7, dtype=dtype)[:, ::-1]
@@ -211,7 +212,7 @@ def test_gradients_are_those_of_the_formula():
         assert float(found[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1.0, 1e3], ids=["half-open", "usual", "saturated"])
+@for_each("scale", [0.0, 1.0, 1e3])
 def test_gradients_are_finite(scale):
     q = contents(7, scale=scale)
 
@@ -233,10 +234,10 @@ def test_the_papers_rows_start_at_nothing_and_take_a_gradient():
     assert float(jnp.std(spread)) == pytest.approx(0.5, rel=0.1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
-        (lambda: rj.CoPE(max_count=0), "CoPE max_count must be at least 1, got 0; it is how far the gates can count"),
+        (lambda: rj.CoPE(max_count=0), "CoPE max_count must be at least 1, got 0; it is one more than the largest count"),
         (lambda: rj.CoPE(init_scale=-1.0), "CoPE init_scale must be finite and not negative, got -1.0"),
     ],
 )

@@ -1,6 +1,5 @@
-"""What holds for every encoder there is: the list in `examples` is complete, and new encoders enter these tests by it."""
+"""What holds for every encoder. New encoders and frequency maps enter these tests by themselves (`examples`)."""
 
-import dataclasses
 import functools
 
 import chex
@@ -12,15 +11,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
-from examples import ABSOLUTE, BIASES, CONTENT, ENCODERS, MAPS, RELATIVE, ROTATIONS
+from examples import (
+    ABSOLUTE,
+    BIASES,
+    CONTENT,
+    DIMS,
+    ENCODERS,
+    MAPS,
+    ONE_OF_EACH,
+    RELATIVE,
+    ROTATIONS,
+    sample,
+    tables_of_first_layer,
+)
+from looping import for_each
+from rope_jax.encoders.layers import as_layers
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import Method, ModelConfig, Variant
-from rope_jax.study.serialization import described
 from rope_jax.tasks import Copy
 from rope_jax.training.train import loss
 
-DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
 LENGTH = 9
 
 
@@ -35,7 +46,7 @@ def _quick_compilation():
 @functools.partial(jax.jit, static_argnums=0)
 def outputs(encoder, params, x, q, k, v, positions):
     """What a layer with this encoder gives: the embedded input, and attention."""
-    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    tables = tables_of_first_layer(encoder, params, positions)
     q, k = encoder.rotate(tables, q, k)
     at_queries = encoder.embed(tables, x, positions)
     return at_queries, attend(q, k, v, positions, bias=functools.partial(encoder.bias, tables), block_size=4)
@@ -51,24 +62,7 @@ def drawn(encoder):
     return encoder.init(jax.random.key(0), DIMS)
 
 
-def kinds(*values):
-    return {type(value) for value in values}
-
-
-def test_the_list_is_complete():
-    def below(kind):
-        return {c for sub in kind.__subclasses__() for c in {sub} | below(sub) if c.__module__.startswith("rope_jax.")}
-
-    assert kinds(*ENCODERS) == below(rj.Encoder) - {
-        rj.Bias,
-        rj.Parts,
-        rj.Layers,
-    }  # Layers has no doors of its own: test_layers.py
-    assert kinds(*MAPS) == below(rj.FrequencyMap)
-    assert len(set(ENCODERS)) == len(ENCODERS)
-
-
-@pytest.mark.parametrize("encoder", ENCODERS, ids=described)
+@for_each("encoder", ENCODERS)
 def test_step_by_step_decoding_is_the_whole_pass(encoder):
     """One query at a time against a cache of the whole length, at the same stated length, whose later keys are not yet there."""
     x, q, k, v = inputs()
@@ -83,7 +77,7 @@ def test_step_by_step_decoding_is_the_whole_pass(encoder):
         chex.assert_trees_all_close(step, jax.tree.map(lambda a, t=t: a[t : t + 1], whole), atol=2e-5, rtol=2e-5)
 
 
-@pytest.mark.parametrize("encoder", RELATIVE, ids=described)
+@for_each("encoder", RELATIVE)
 def test_packed_documents_are_separate_ones(encoder):
     """Documents of 4, 1 and 4 tokens in one row, with the first one's id coming back, give what each gives alone."""
     x, q, k, v = inputs()
@@ -99,7 +93,7 @@ def test_packed_documents_are_separate_ones(encoder):
     assert float(jnp.max(jnp.abs(mixed[1] - packed[1])[5:])) > 1e-3
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=described)
+@for_each("encoder", ENCODERS)
 def test_vmap_is_a_loop(encoder):
     """Over examples of their own positions and lengths; and over parameters, as replicas are."""
     arrays = inputs(2)
@@ -114,23 +108,24 @@ def test_vmap_is_a_loop(encoder):
         chex.assert_trees_all_close(alone, jax.tree.map(lambda a, row=row: a[row], batched), atol=1e-5)
     several = jax.tree.map(lambda a: jnp.stack([a, 1.1 * a]), drawn(encoder))
     one = [a[0] for a in arrays]
-    replicas = jax.vmap(lambda params: outputs(encoder, params, *one, rj.Positions(query=query[0])), axis_size=2)(several)
+    first = rj.Positions(query=query[0], length=positions.length[0])
+    replicas = jax.vmap(lambda params: outputs(encoder, params, *one, first), axis_size=2)(several)
     for row in range(2):
-        alone = outputs(encoder, jax.tree.map(lambda a, row=row: a[row], several), *one, rj.Positions(query=query[0]))
+        alone = outputs(encoder, jax.tree.map(lambda a, row=row: a[row], several), *one, first)
         chex.assert_trees_all_close(jax.tree.map(lambda a, row=row: a[row], replicas), alone, atol=1e-5)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def logits(encoder, params, q, k, positions):
     """float32 [H, Tq, Tk]: scores and bias, where a key is visible."""
-    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    tables = tables_of_first_layer(encoder, params, positions)
     q, k = encoder.rotate(tables, q, k)
     scores = jnp.einsum("thd,shd->hts", q, k) / np.sqrt(8)
     added = encoder.bias(tables, q, k, positions)
     return jnp.where(positions.visible(), scores if added is None else scores + added, 0.0)
 
 
-@pytest.mark.parametrize("encoder", RELATIVE, ids=described)
+@for_each("encoder", RELATIVE)
 @settings(deadline=None, max_examples=5)
 @given(gaps=st.lists(st.integers(0, 9), min_size=6, max_size=6), shift=st.integers(1, 100))
 def test_relative_encoders_see_distances_alone(encoder, gaps, shift):
@@ -141,7 +136,7 @@ def test_relative_encoders_see_distances_alone(encoder, gaps, shift):
     np.testing.assert_allclose(there, here, atol=2e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("encoder", [e for e in ABSOLUTE if type(e) is not rj.Compose], ids=described)
+@for_each("encoder", [e for e in ABSOLUTE if type(e) is not rj.Compose])
 def test_absolute_encoders_do_not(encoder):
     """The same property, broken: so that it means something above."""
     x, q, k, v = inputs()
@@ -151,7 +146,7 @@ def test_absolute_encoders_do_not(encoder):
     assert max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(here, there, strict=True)) > 1e-3
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=described)
+@for_each("encoder", ENCODERS)
 def test_gradients_are_finite(encoder):
     """At distance 0 (all tokens in one place), at usual and at large distances; in parameters, inputs, queries and keys."""
     arrays = inputs()
@@ -169,13 +164,19 @@ def test_gradients_are_finite(encoder):
         assert any(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(found[1]))
 
 
-@pytest.mark.parametrize("learned", ["learn_base", "learn_angles"])
-@pytest.mark.parametrize("scaling", [None, *MAPS], ids=described)
+@for_each("learned", ["learn_base", "learn_angles"])
+@for_each("scaling", [None, *MAPS])
 def test_rotary_dim_2_has_finite_values_and_gradients(scaling, learned):
-    if isinstance(scaling, rj.LongRoPE):
-        scaling = dataclasses.replace(scaling, short_factor=(1.0,), long_factor=(2.0,))
-    encoder = rj.RoPE(scaling=scaling, **{learned: True})
     dims = rj.Dims(width=2, num_heads=1, head_dim=2)
+
+    def accepts_one_pair(scaling):
+        rj.check_requirements(rj.RoPE(scaling=scaling), dims)
+
+    try:
+        accepts_one_pair(scaling)
+    except ValueError:  # a number for each pair, as LongRoPE
+        scaling = sample(type(scaling), accepts_one_pair)
+    encoder = rj.RoPE(scaling=scaling, **{learned: True})
     q = jnp.ones((3, 1, 2))
 
     def total(params, q):
@@ -187,25 +188,25 @@ def test_rotary_dim_2_has_finite_values_and_gradients(scaling, learned):
     assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, found)))
 
 
-@pytest.mark.parametrize("encoder", [*BIASES, *CONTENT], ids=described)
+@for_each("encoder", [*BIASES, *CONTENT])
 def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
     """At position 4,000, where bfloat16 knows multiples of 16 only; q and k are exact in bfloat16."""
     at = rj.Positions(query=4000 + jnp.arange(4), key=3995 + jnp.arange(9))
     q, k = (jnp.round(8 * jax.random.normal(jax.random.key(i), (n, 2, 8))) / 8 for i, n in enumerate((4, 9)))
-    prepared = encoder.prepare(drawn(encoder), None, DIMS)
-    narrow, wide = (encoder.bias(prepared, q.astype(d), k.astype(d), at) for d in (jnp.bfloat16, jnp.float32))
+    tables = tables_of_first_layer(encoder, drawn(encoder), at)
+    narrow, wide = (encoder.bias(tables, q.astype(d), k.astype(d), at) for d in (jnp.bfloat16, jnp.float32))
     assert narrow.dtype == jnp.float32
     np.testing.assert_array_equal(narrow, wide)
 
 
-@pytest.mark.parametrize("encoder", [e for e in ROTATIONS if e.needs_length], ids=described)
+@for_each("encoder", [e for e in ROTATIONS if e.requirements.length])
 def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
     x, q, k, v = inputs(2)
     at = jnp.arange(LENGTH)
     each = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=jnp.array([4, 5])))
     for row, length in enumerate((4, 5)):
         arrays = [a[row] for a in (x, q, k, v)]
-        tables = encoder.tables(encoder.prepare(drawn(encoder), length, DIMS), rj.Positions(query=at))  # a Python int
+        tables = tables_of_first_layer(encoder, drawn(encoder), rj.Positions(query=at), length)  # a Python int
         static = encoder.rotate(tables, *arrays[1:3])
         traced = outputs(encoder, drawn(encoder), *arrays, rj.Positions(query=at, length=jnp.asarray(length)))
         chex.assert_trees_all_close(jax.tree.map(lambda a, row=row: a[row], each), traced, atol=1e-5)
@@ -215,7 +216,7 @@ def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
     chex.assert_trees_all_equal(again, each)
 
 
-@pytest.mark.parametrize("encoder", [rj.NoPE(), *BIASES, *CONTENT], ids=described)
+@for_each("encoder", [rj.NoPE(), *BIASES, *CONTENT])
 def test_positions_of_other_tokens_are_refused(encoder):
     """A cache whose key positions were forgotten, which would broadcast and let a query see everything."""
     _, q, k, v = inputs()
@@ -224,10 +225,10 @@ def test_positions_of_other_tokens_are_refused(encoder):
         attend(q[5:6], k, v, forgotten)
     if encoder != rj.NoPE():
         with pytest.raises(ValueError, match="has 9 tokens, but there are 1 positions"):
-            encoder.bias(encoder.prepare(drawn(encoder), None, DIMS), q[5:6], k, forgotten)
+            encoder.bias(tables_of_first_layer(encoder, drawn(encoder), forgotten), q[5:6], k, forgotten)
 
 
-@pytest.mark.parametrize("encoder", [rj.TransformerXL(init_scale=0.5), *CONTENT], ids=described)
+@for_each("encoder", [rj.TransformerXL(init_scale=0.5), *CONTENT])
 def test_grouped_keys_serve_their_query_heads(encoder):
     """Four query heads and two key heads are four of each, every key head twice; three do not divide them."""
     dims = rj.Dims(width=16, num_heads=4, head_dim=4)
@@ -236,42 +237,39 @@ def test_grouped_keys_serve_their_query_heads(encoder):
     at = rj.Positions(query=jnp.arange(6))
     got = encoder.bias(params, q, k, at)
     np.testing.assert_array_equal(got, encoder.bias(params, q, k[:, [0, 0, 1, 1]], at))
-    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+    with pytest.raises(ValueError, match="the 4 heads of q must be a multiple of the 3 heads of k"):
         encoder.bias(params, q, q[:, :3], at)
 
 
-@pytest.mark.parametrize("encoder", [*BIASES, *CONTENT], ids=described)
-@pytest.mark.parametrize("query_rank", [1, 2])
+@for_each("encoder", [*BIASES, *CONTENT])
+@for_each("query_rank", [1, 2])
 def test_query_and_key_positions_may_differ_in_rank(encoder, query_rank):
     """Positions of a batch beside positions that all examples share; ranks are not promoted silently."""
     q, k = jax.random.normal(jax.random.key(1), (2, 3, 4, 2, 8))[:2]
     shared, each = jnp.arange(4), jnp.stack([jnp.arange(4), 2 * jnp.arange(4)])
     query, key = (shared, each) if query_rank == 1 else (each, shared)
-    prepared = encoder.prepare(drawn(encoder), None, DIMS)
-    got = encoder.bias(prepared, q[:2], k[:2], rj.Positions(query=query, key=key))
+
+    def bias(q, k, query, key):
+        positions = rj.Positions(query=query, key=key)
+        return encoder.bias(tables_of_first_layer(encoder, drawn(encoder), positions), q, k, positions)
+
+    got = bias(q[:2], k[:2], query, key)
     for row in range(2):
-        here = rj.Positions(query=query if query_rank == 1 else query[row], key=key[row] if query_rank == 1 else key)
-        alone = encoder.bias(prepared, q[row], k[row], here)
+        alone = bias(q[row], k[row], query if query_rank == 1 else query[row], key[row] if query_rank == 1 else key)
         np.testing.assert_allclose(np.broadcast_to(got, (2, *got.shape[-3:]))[row], alone, atol=1e-5)
 
 
-def test_a_bias_that_adds_nothing_is_no_bias():
-    with pytest.raises(TypeError, match=r"Bias defines no added\(tables, q, k, positions\)"):
-        rj.Bias().bias({}, None, None, rj.Positions(query=jnp.arange(3)))
-
-
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
-        (lambda: rj.RoPE(arrangement="axial"), "arrangement='axial' arranges sections, and there are none"),
+        (lambda: rj.RoPE(arrangement="axial"), "arrangement='axial' arranges sections, but sections is None"),
         (lambda: rj.ALiBi(axis=-1), "ALiBi axis must not be negative, got -1"),
-        (lambda: rj.Sinusoidal(base=-1.0), "base must be positive, got -1.0"),
         (lambda: rj.YaRN(factor=2.0, original_length=8, mscale=-3.0), "YaRN mscale must be finite and not negative, got -3.0"),
         (lambda: rj.rotary_frequencies(4, scaling="ntk"), r"must be a frequency map, such as NTK\(factor=2.0\)"),
         (lambda: rj.RoPE(head_fraction=0.25).rotate({}, jnp.ones((1, 8, 8)), jnp.ones((1, 2, 8))), "gives no head"),
         (
             lambda: rj.RoPE(head_fraction=0.7).rotate({}, jnp.ones((1, 8, 8)), jnp.ones((1, 2, 8))),
-            "turns 5 of 8 query heads, but 1 of 2 key heads",
+            "rotates 5 of 8 query heads, but 1 of 2 key heads",
         ),
         (
             lambda: rj.ALiBi(axis=0).bias(jnp.ones(2), None, None, rj.Positions(query=jnp.arange(8), axes=2)),
@@ -298,15 +296,14 @@ def test_resonance_is_learned_through_its_rounding():
 
 # in the model
 
-ONE_EACH = tuple({type(encoder): encoder for encoder in reversed(ENCODERS)}.values())
 MODEL = ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=1)
 
 
-@pytest.mark.parametrize("encoder", ONE_EACH, ids=described)
+@for_each("encoder", ONE_OF_EACH)
 def test_it_trains_in_the_model(encoder):
     """Gradient steps on one batch lower the loss, and every parameter of the encoder has a part in it."""
     task = Copy(alphabet=4)
-    encoder.check(MODEL.dims, task.input_length(5))
+    rj.check_requirements(encoder, MODEL.dims, max_position=task.input_length(5) - 1)
     init, apply = functional(MODEL, task.vocabulary, encoder)
     batch = task.sample(jax.random.key(0), jnp.array([1, 3, 5, 5]), max_length=5)
     positions = rj.Positions(query=jnp.arange(12), length=batch.lengths)
@@ -323,7 +320,7 @@ def test_it_trains_in_the_model(encoder):
         assert bool(jnp.any(leaf != 0))
 
 
-@pytest.mark.parametrize("encoder", ONE_EACH, ids=described)
+@for_each("encoder", ONE_OF_EACH)
 def test_no_token_sees_what_comes_after_it(encoder):
     """The gradient of a logit with respect to later tokens' embeddings is exactly zero, and not that to earlier ones."""
     task = Copy(alphabet=4)
@@ -342,7 +339,7 @@ def test_no_token_sees_what_comes_after_it(encoder):
     assert found[:4].any(axis=1).all()
 
 
-@pytest.mark.parametrize("scaling", MAPS, ids=described)
+@for_each("scaling", MAPS)
 def test_every_map_is_a_variant_of_a_trained_model(scaling):
     """The trained encoder runs what the variant prepared, and that is the variant."""
     method = Method(encoder=rj.RoPE(), variants=(Variant(name="x", encoder=rj.RoPE(scaling=scaling)),))
@@ -350,7 +347,7 @@ def test_every_map_is_a_variant_of_a_trained_model(scaling):
     init, apply = functional(MODEL, 6, trained)
     tokens, positions = jnp.array([1, 2, 3, 4, 5]), rj.Positions(query=jnp.arange(5), length=5)
     params = init(jax.random.key(0))
-    prepared = variant.prepare(encoding_params(params), 5, MODEL.dims)
+    prepared = as_layers(variant).prepare(encoding_params(params), 5, MODEL.dims)
     own = functional(MODEL, 6, variant)[1](params, tokens, positions)
     chex.assert_trees_all_close(apply(params, tokens, positions, prepared), own, atol=1e-6)
     assert float(jnp.max(jnp.abs(own - apply(params, tokens, positions)))) > 1e-5

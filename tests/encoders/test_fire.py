@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -147,7 +148,7 @@ def test_gradients_are_those_of_the_formula():
             assert float(found[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
 
 
-@pytest.mark.parametrize("at", [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 60.0, 1e7]], ids=["zero", "near", "far"])
+@for_each("at", [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 60.0, 1e7]])
 def test_gradients_are_finite_at_distance_0_and_far(at):
     found = jax.grad(lambda params, p: jnp.sum(biased(params, rj.Positions(query=p)) ** 2), argnums=(0, 1))(
         drawn(), jnp.array(at)
@@ -173,14 +174,14 @@ def test_attention_adds_it_in_float32_under_bfloat16():
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.02)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
-        (lambda: rj.Fire(hidden=0), "Fire hidden must be at least 1, got 0; the paper's is 32"),
-        (lambda: rj.Fire(init_c=0.0), "Fire init_c must be positive, got 0.0; the paper's is 0.1"),
-        (lambda: rj.Fire(init_c=math.inf), "Fire init_c must be positive, got inf; the paper's is 0.1"),
-        (lambda: rj.Fire(init_threshold=-1.0), "Fire init_threshold must be positive, got -1.0; the paper's is 512.0"),
-        (lambda: rj.Fire(init_threshold=math.nan), "Fire init_threshold must be positive, got nan; the paper's is 512.0"),
+        (lambda: rj.Fire(hidden=0), "Fire hidden must be at least 1, got 0; the paper has 32"),
+        (lambda: rj.Fire(init_c=0.0), "Fire init_c must be positive, got 0.0; the paper has 0.1"),
+        (lambda: rj.Fire(init_c=math.inf), "Fire init_c must be positive, got inf; the paper has 0.1"),
+        (lambda: rj.Fire(init_threshold=-1.0), "Fire init_threshold must be positive, got -1.0; the paper has 512.0"),
+        (lambda: rj.Fire(init_threshold=math.nan), "Fire init_threshold must be positive, got nan; the paper has 512.0"),
     ],
 )
 def test_what_it_cannot_do_is_refused(make, message):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=12, num_heads=3, head_dim=4)
@@ -51,7 +52,7 @@ def weights_of(masked_heads, at, block_size=128):
     return np.moveaxis(np.asarray(out), 1, 0)
 
 
-@pytest.mark.parametrize("masked_heads", [0, 1, 2, 3])
+@for_each("masked_heads", [0, 1, 2, 3])
 def test_a_bias_is_nothing_in_the_window_and_below_every_logit_outside(masked_heads):
     encoder = rj.HardALiBi(masked_heads=masked_heads)
     got = biased(encoder, rj.Positions(query=jnp.asarray(QUERY), key=jnp.asarray(KEY)))
@@ -73,8 +74,8 @@ def test_only_distances_count(shift):
     np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("block_size", [3, 128])
-@pytest.mark.parametrize("masked_heads", [0, 2, 3])
+@for_each("block_size", [3, 128])
+@for_each("masked_heads", [0, 2, 3])
 def test_a_head_attends_to_its_window_and_to_nothing_else(masked_heads, block_size):
     got = weights_of(masked_heads, np.arange(7), block_size)
     for h in range(3):
@@ -96,28 +97,7 @@ def test_a_window_counts_positions_not_tokens():
     np.testing.assert_array_equal(got[0], np.eye(4))
 
 
-def test_decoding_is_the_row_of_the_whole_and_packing_the_documents():
-    encoder = rj.HardALiBi(masked_heads=2)
-    whole = biased(encoder, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(encoder, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_array_equal(one, whole[:, t : t + 1])
-    packed = biased(encoder, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_array_equal(packed[:, :5, :5], whole[:, :5, :5])
-    np.testing.assert_array_equal(packed[:, 5:, 5:], whole[:, :4, :4])
-
-
-def test_decoding_step_by_step_gives_what_the_whole_gives():
-    q, k, v = jax.random.normal(jax.random.key(1), (3, 9, 3, 4))
-    encoder = rj.HardALiBi(masked_heads=3)
-    whole = attended(encoder, q, k, v, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 1, 5, 8):
-        one = rj.Positions(query=jnp.array([t]), key=jnp.arange(9))
-        np.testing.assert_allclose(attended(encoder, q[t : t + 1], k, v, one), whole[t : t + 1], rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(whole[:, 0], v[:, 0], rtol=1e-6)  # head 0 sees its own token alone
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@for_each("dtype", [jnp.float32, jnp.bfloat16])
 def test_gradients_are_finite_and_stay_within_the_window(dtype):
     q, k, v = jax.random.normal(jax.random.key(2), (3, 6, 3, 4)).astype(dtype)
     encoder = rj.HardALiBi(masked_heads=2)
@@ -150,14 +130,14 @@ def test_float_positions_have_a_window_too():
     np.testing.assert_array_equal(got[:2, 0] == 0, [[0, 0, 0, 1, 0], [0, 1, 1, 1, 0]])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
-        (lambda: rj.HardALiBi(masked_heads=-1), "masked_heads must not be negative, got -1; it counts heads with a window"),
+        (lambda: rj.HardALiBi(masked_heads=-1), "masked_heads must not be negative, got -1; it is the number of heads with a window"),
         (lambda: rj.HardALiBi(masked_heads=1.5), "HardALiBi masked_heads must be an int, got 1.5"),
         (
-            lambda: rj.HardALiBi(masked_heads=4).check(DIMS, 10),
-            "HardALiBi masked_heads=4 is above the 3 heads of the model; use at most those",
+            lambda: rj.check_requirements(rj.HardALiBi(masked_heads=4), DIMS, max_position=9),
+            "HardALiBi masked_heads=4 is above the 3 heads of the model; use at most 3",
         ),
     ],
 )
@@ -167,5 +147,5 @@ def test_what_it_cannot_do_is_refused(make, message):
 
 
 def test_all_heads_may_have_a_window():
-    rj.HardALiBi(masked_heads=3).check(DIMS, 10)
-    assert rj.HardALiBi(masked_heads=3).variant_fields == {"masked_heads"}
+    rj.check_requirements(rj.HardALiBi(masked_heads=3), DIMS, max_position=9)
+    assert rj.HardALiBi(masked_heads=3).retunable == {"masked_heads"}

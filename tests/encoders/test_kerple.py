@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -21,7 +22,7 @@ STORED = {
     "log": {"log_r1": [-1.0, 0.3, 1.5], "log_r2": [0.5, -2.0, -0.1]},
     "power": {"log_r1": [-1.0, 0.3, 1.5], "logit_r2": [0.0, -1.5, -0.4]},
 }
-KERNELS = pytest.mark.parametrize("kernel", ["log", "power"])
+KERNELS = for_each("kernel", ["log", "power"])
 
 
 def drawn(kernel):
@@ -75,7 +76,7 @@ def test_only_distances_count(kernel, shift):
     np.testing.assert_array_equal(here, there)
 
 
-@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.uint32, jnp.int8])
+@for_each("dtype", [jnp.uint8, jnp.uint32, jnp.int8])
 def test_narrow_and_unsigned_positions_have_the_same_distances(dtype):
     """A key before its query has a negative offset, which an unsigned dtype does not know."""
     encoder, params = rj.Kerple(), drawn("log")
@@ -155,18 +156,6 @@ def test_gradients_to_real_positions_are_finite_at_distance_0(kernel):
 
 
 @KERNELS
-def test_decoding_is_the_row_of_the_whole_and_packing_the_documents(kernel):
-    encoder, params = rj.Kerple(kernel=kernel), drawn(kernel)
-    whole = biased(encoder, params, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(encoder, params, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_allclose(one, whole[:, t : t + 1], rtol=1e-6)
-    packed = biased(encoder, params, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_allclose(packed[:, :5, :5], whole[:, :5, :5], rtol=1e-6)
-    np.testing.assert_allclose(packed[:, 5:, 5:], whole[:, :4, :4], rtol=1e-6)
-
-
-@KERNELS
 def test_attention_adds_it_in_float32_under_bfloat16(kernel):
     q, k, v = (x.astype(jnp.bfloat16) for x in jax.random.normal(jax.random.key(0), (3, 5, 3, 2)))
     encoder, params = rj.Kerple(kernel=kernel), drawn(kernel)
@@ -197,5 +186,5 @@ def test_attention_adds_it_in_float32_under_bfloat16(kernel):
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(ValueError, match=re.escape("Kerple kernel must be 'log' or 'power', got 'linear'")):
         rj.Kerple(kernel="linear")
-    assert rj.Kerple().variant_fields == frozenset()
+    assert rj.Kerple().retunable == frozenset()
     assert rj.Kerple().kernel == "log"

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
+from rope_jax.encoders.layers import as_layers
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.study.config import Method, ModelConfig, Variant
@@ -42,7 +44,7 @@ def by_hand(params, encoders, config=CONFIG):
     return norm(x, params["norm"]) @ params["head"]["kernel"]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "parts",
     [
         (rj.RoPE(),),
@@ -51,7 +53,6 @@ def by_hand(params, encoders, config=CONFIG):
         (rj.Compose(rj.RoPE(), rj.SlidingWindow(size=2)), rj.ALiBi(slope_scale=4.0)),
         (rj.NoPE(), rj.SlidingWindow(size=1), rj.ALiBi(), rj.RoPE(scaling=rj.DynamicNTK(original_length=4))),
     ],
-    ids=lambda parts: str(len(parts)),
 )
 def test_layer_by_layer(parts):
     params, apply = model(rj.Layers(*parts))
@@ -60,17 +61,21 @@ def test_layer_by_layer(parts):
 
 
 def test_layers_of_one_encoder_are_that_encoder():
-    """All three doors, with parameters; several equal parts differ in having parameters of their own."""
+    """All three hooks, with parameters; several equal encoders differ in having parameters of their own."""
     for part in (rj.Learned(max_length=16), rj.RoPE(learn_base=True), rj.Kerple()):
         params, apply = model(part)
         _, of_one = model(rj.Layers(part))
         _, of_two = model(rj.Layers(part, part))
         own = params["encoding"]
         plain = apply(params, TOKENS, AT)
-        chex.assert_trees_all_close(of_one(params | {"encoding": {"part0": own}}, TOKENS, AT), plain, atol=1e-6)
+        chex.assert_trees_all_close(of_one(params, TOKENS, AT), plain, atol=1e-6)
         if not isinstance(part, rj.Learned):
-            chex.assert_trees_all_close(of_two(params | {"encoding": {"part0": own, "part1": own}}, TOKENS, AT), plain, atol=1e-6)
-    assert set(encoding_params(model(rj.Layers(rj.Kerple(), rj.NoPE(), rj.Kerple(), rj.NoPE()))[0])) == {"part0", "part2"}
+            chex.assert_trees_all_close(
+                of_two(params | {"encoding": {"encoder0": own["encoder0"], "encoder1": own["encoder0"]}}, TOKENS, AT),
+                plain,
+                atol=1e-6,
+            )
+    assert set(encoding_params(model(rj.Layers(rj.Kerple(), rj.NoPE(), rj.Kerple(), rj.NoPE()))[0])) == {"encoder0", "encoder2"}
 
 
 def test_what_is_added_to_the_input_is_added_once_where_its_first_layer_begins():
@@ -91,7 +96,7 @@ def test_what_is_added_to_the_input_is_added_once_where_its_first_layer_begins()
     assert float(jnp.max(jnp.abs(early - late))) > 1e-4
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("encoder", "reach"),
     [
         (rj.SlidingWindow(size=2), 2),  # one token further back for every layer
@@ -144,28 +149,28 @@ def test_variants_part_by_part():
     scaled = rj.Layers(rj.RoPE(scaling=rj.NTK(factor=3.0)), rj.NoPE())
     method = Method(encoder=trained, variants=(Variant(name="NTK 3", encoder=scaled),))
     params, apply = model(trained)
-    prepared = method.variants[0].encoder.prepare({}, 7, CONFIG.dims)
+    prepared = as_layers(method.variants[0].encoder).prepare({}, 7, CONFIG.dims)
     chex.assert_trees_all_close(apply(params, TOKENS, AT, prepared), model(scaled)[1](params, TOKENS, AT), atol=1e-6)
     for other in (rj.Layers(rj.NoPE(), rj.RoPE()), rj.Compose(rj.RoPE(), rj.NoPE()), rj.Layers(rj.RoPE())):
         with pytest.raises(ValueError, match="of the trained Layers"):
             Method(encoder=trained, variants=(Variant(name="v", encoder=other),))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.Layers(), r"Layers needs at least one encoder, such as Layers\(RoPE\(\), ALiBi\(\)\)"),
         (lambda: rj.Layers(rj.RoPE), r"got <class .*; call it: RoPE\(...\)"),
         (
             lambda: rj.Compose(rj.Layers(rj.RoPE(), rj.NoPE()), rj.ALiBi()),
-            "Compose cannot hold Layers, whose layers differ; put it outside",
+            r"Compose takes encoders, .*; put Layers outside: Layers\(Compose\(RoPE\(\), ALiBi\(\)\), NoPE\(\)\)",
         ),
-        (lambda: rj.Layers(rj.Layers(rj.RoPE()), rj.NoPE()), "Layers cannot hold Layers, whose layers differ"),
-        (lambda: rj.Compose(rj.Layers(rj.RoPE()), rj.ALiBi()), "Compose cannot hold Layers, whose layers differ"),
+        (lambda: rj.Layers(rj.Layers(rj.RoPE()), rj.NoPE()), r"Layers takes encoders, .*put Layers outside"),
+        (lambda: rj.Compose(rj.Layers(rj.RoPE()), rj.ALiBi()), r"Compose takes encoders, .*put Layers outside"),
         (lambda: functional(CONFIG, 8, rj.Layers(rj.RoPE(), rj.NoPE(), rj.NoPE())), "num_layers 4 is not a multiple of the 3"),
         (
             lambda: rj.SlidingWindow(size=2).bias({}, None, None, rj.Positions(query=jnp.ones(1), key=jnp.arange(3) / 2)),
-            "real positions of keys given apart do not say how many lie between; give query_order and key_order",
+            "the order is by default the positions, which are real numbers here; give query_order and key_order",
         ),
         (lambda: rj.SlidingWindow(size=0), "SlidingWindow size must be at least 1, got 0"),
     ],
@@ -173,15 +178,3 @@ def test_variants_part_by_part():
 def test_impossible_patterns_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_doors_are_opened_a_layer_at_a_time():
-    encoder, x = rj.Layers(rj.RoPE(), rj.NoPE()), jnp.ones((7, 2, 8))
-    tables = encoder.tables(encoder.prepare({}, 7, CONFIG.dims), AT)
-    for door in (
-        lambda: encoder.rotate(tables, x, x),
-        lambda: encoder.bias(tables, x, x, AT),
-        lambda: encoder.embed(tables, x, AT),
-    ):
-        with pytest.raises(TypeError, match=r"Layers has no doors of its own; open those of \.at_layer"):
-            door()

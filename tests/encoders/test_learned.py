@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 
 DIMS = rj.Dims(width=4, num_heads=2, head_dim=2)
 
@@ -23,7 +24,7 @@ def embed(encoder: rj.Learned, params: dict, x: jax.Array, query: jax.Array) -> 
     return encoder.embed(tables, x, positions)
 
 
-@pytest.mark.parametrize("query", [[0, 1, 2], [5, 5, 0], [2, 4, 1]])
+@for_each("query", [[0, 1, 2], [5, 5, 0], [2, 4, 1]])
 def test_adds_the_row_of_each_position(query: list[int]) -> None:
     x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
     rows = np.array(query)[:, None] + np.arange(4)[None, :] / 4
@@ -75,12 +76,7 @@ def test_the_message_for_a_position_past_the_end() -> None:
     embed(rj.Learned(max_length=64), counted_table(64), jnp.zeros((64, 4)), jnp.arange(64))  # the last row is there
 
 
-def test_a_negative_position_is_an_error_too() -> None:
-    with pytest.raises(ValueError, match=r"has no row for position -1;"):
-        embed(rj.Learned(max_length=8), counted_table(8), jnp.zeros((2, 4)), jnp.array([0, -1]))
-
-
-@pytest.mark.parametrize("bad", [8, 9, 1000, -1, -8, -9, -1000, 2**31 - 1, -(2**31)])
+@for_each("bad", [8, 9, 1000, -1, -8, -9, -1000, 2**31 - 1, -(2**31)])
 def test_a_traced_position_outside_the_table_gives_nan_and_only_there(bad: int) -> None:
     query = jnp.array([3, bad, 7])
     got = jax.jit(lambda q: embed(rj.Learned(max_length=8), counted_table(8), jnp.zeros((3, 4)), q))(query)
@@ -89,50 +85,52 @@ def test_a_traced_position_outside_the_table_gives_nan_and_only_there(bad: int) 
     np.testing.assert_array_equal(got[2], [7, 7.25, 7.5, 7.75])
 
 
-@pytest.mark.parametrize(("dtype", "rows"), [("int8", 300), ("int16", 70_000)])
-def test_small_integer_dtypes_are_not_wrapped_into_the_table(dtype: str, rows: int) -> None:
-    # rows is more than the dtype holds, so that a "past the end" index written in that dtype would land inside
-    got = jax.jit(lambda q: embed(rj.Learned(max_length=rows), counted_table(rows), jnp.zeros((2, 4)), q))
-    np.testing.assert_array_equal(got(jnp.array([2, -1], dtype))[:, 0], [2, np.nan])
-
-
-@pytest.mark.parametrize(
+@for_each(
     ("dtype", "rows", "query", "expected"),
-    [("uint8", 300, [2, 255], [2, 255]), ("uint8", 8, [2, 255], [2, np.nan]), ("uint32", 8, [2, 2**32 - 1], [2, np.nan])],
+    [
+        # more rows than the dtype holds, so that a "past the end" index written in that dtype would land inside
+        ("int8", 300, [2, -1], [2, np.nan]),
+        ("int16", 70_000, [2, -1], [2, np.nan]),
+        # 2^32 - 1 read as int32 is -1, the last row
+        ("uint8", 300, [2, 255], [2, 255]),
+        ("uint8", 8, [2, 255], [2, np.nan]),
+        ("uint32", 8, [2, 2**32 - 1], [2, np.nan]),
+    ],
 )
-def test_unsigned_positions_are_not_taken_for_negative_ones(dtype: str, rows: int, query: list, expected: list) -> None:
-    # 2^32 - 1 read as int32 is -1, the last row
+def test_narrow_and_unsigned_positions_are_not_wrapped_into_the_table(dtype: str, rows: int, query: list, expected: list) -> None:
     got = jax.jit(lambda q: embed(rj.Learned(max_length=rows), counted_table(rows), jnp.zeros((2, 4)), q))
     np.testing.assert_array_equal(got(jnp.array(query, dtype))[:, 0], expected)
 
 
-@pytest.mark.parametrize("traced", [False, True])
-def test_float_positions_are_an_error_even_when_traced(traced: bool) -> None:
+def embedded(query: jax.Array, traced: bool = False) -> jax.Array:
     def run(query: jax.Array) -> jax.Array:
         return embed(rj.Learned(max_length=8), counted_table(8), jnp.zeros((2, 4)), query)
 
-    with pytest.raises(ValueError, match=r"needs integer positions to look rows up, got float32"):
-        (jax.jit(run) if traced else run)(jnp.array([0.0, 1.0]))
+    return (jax.jit(run) if traced else run)(query)
 
 
-def test_check_compares_the_length_before_anything_is_traced() -> None:
-    encoder = rj.Learned(max_length=64)
-    encoder.check(DIMS, 64)
-    with pytest.raises(ValueError, match=r"Learned\(max_length=64\) has no row for position 64; raise max_length to 65"):
-        encoder.check(DIMS, 65)
+def test_the_requirement_is_the_last_row() -> None:
+    rj.check_requirements(rj.Learned(max_length=64), DIMS, max_position=63)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@for_each(
+    ("make", "message"),
     [
-        ({"max_length": 0}, r"max_length must be at least 1, got 0"),
-        ({"max_length": -3}, r"max_length must be at least 1, got -3"),
-        ({"max_length": 3, "init_scale": -0.1}, r"init_scale must be finite and not negative, got -0.1"),
+        (lambda: embedded(jnp.array([0, -1])), r"has no row for position -1;"),
+        (lambda: embedded(jnp.array([0.0, 1.0])), r"needs integer positions, got float32"),
+        (lambda: embedded(jnp.array([0.0, 1.0]), traced=True), r"needs integer positions, got float32"),
+        (
+            lambda: rj.check_requirements(rj.Learned(max_length=64), DIMS, max_position=64),
+            r"Learned\(max_length=64\) has no row for position 64; raise max_length to 65",
+        ),
+        (lambda: rj.Learned(max_length=0), r"max_length must be at least 1, got 0"),
+        (lambda: rj.Learned(max_length=-3), r"max_length must be at least 1, got -3"),
+        (lambda: rj.Learned(max_length=3, init_scale=-0.1), r"init_scale must be finite and not negative, got -0.1"),
     ],
 )
-def test_impossible_options_are_errors(options: dict, message: str) -> None:
+def test_what_it_cannot_do_is_an_error(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rj.Learned(**options)
+        make()
 
 
 # jit, vmap, grad

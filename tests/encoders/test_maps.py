@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 
 BASES = st.sampled_from([500.0, 10_000.0, 500_000.0])
 
@@ -49,7 +50,7 @@ def test_yarn_is_its_formula(dim, base, factor, trained, truncate):
     assert float(got.attention_scale) == pytest.approx(0.1 * math.log(factor) + 1, rel=1e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "expected"),
     [
         ({}, 0.1 * math.log(8) + 1),
@@ -101,22 +102,21 @@ def test_longrope_changes_lists_above_the_original_length_and_remembers_nothing(
     np.testing.assert_allclose(whole(rj.rotary_frequencies(4, scaling=LONG)), short, rtol=1e-12)  # no length: the short list
 
 
-@pytest.mark.parametrize("fraction", [0.0, 0.25, 0.5, 0.7, 1.0])
+@for_each("fraction", [0.0, 0.25, 0.5, 0.7, 1.0])
 def test_proportional_keeps_the_fastest(fraction):
     got = whole(rj.rotary_frequencies(16, scaling=rj.Proportional(fraction=fraction, factor=2.0)))
     kept = int(fraction * 16 // 2)
     np.testing.assert_allclose(got, np.where(np.arange(8) < kept, default(16) / 2, 0), rtol=1e-12)
 
 
-@pytest.mark.parametrize("dim", [2, 16])
-@pytest.mark.parametrize(
+@for_each("dim", [2, 16])
+@for_each(
     "scaling",
     [
         rj.YaRN(factor=1.0, original_length=64),
         rj.Llama3(factor=1.0, original_length=64),
         rj.Proportional(fraction=1.0),
     ],
-    ids=repr,
 )
 def test_factor_one_is_the_identity(scaling, dim):
     got = rj.rotary_frequencies(dim, scaling=scaling)
@@ -124,7 +124,7 @@ def test_factor_one_is_the_identity(scaling, dim):
     assert float(got.attention_scale) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "scaling",
     [
         rj.YaRN(factor=4.0, original_length=64),
@@ -132,7 +132,6 @@ def test_factor_one_is_the_identity(scaling, dim):
         rj.Llama3(factor=4.0, original_length=64),
         rj.Proportional(fraction=0.5),
     ],
-    ids=lambda s: type(s).__name__,
 )
 def test_a_learned_base_has_a_finite_gradient_even_with_one_pair(scaling):
     def total(log_base):
@@ -158,7 +157,7 @@ def test_resonance_has_whole_wavelengths(dim, base, factor):
         assert whole.attention_scale == plain.attention_scale
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.YaRN(factor=0.0, original_length=8), "YaRN factor must be positive, got 0.0"),
@@ -172,7 +171,7 @@ def test_resonance_has_whole_wavelengths(dim, base, factor):
         (lambda: rj.LongRoPE(short_factor=(1.0,), long_factor=(0.0,), original_length=8, factor=2.0), "must hold positive"),
         (lambda: rj.LongRoPE(short_factor=(1.0,), long_factor=(1.0,), original_length=1, factor=2.0), "give attention_factor"),
         (lambda: rj.rotary_frequencies(8, scaling=LONG), "LongRoPE short_factor has 2 numbers, but rotary_dim 8 has 4 pairs"),
-        (lambda: rj.RoPE(scaling=LONG).check(rj.Dims(width=16, num_heads=2, head_dim=8), 10), "short_factor has 2 numbers"),
+        (lambda: rj.check_requirements(rj.RoPE(scaling=LONG), rj.Dims(width=16, num_heads=2, head_dim=8), max_position=9), "short_factor has 2 numbers"),
         (lambda: rj.rotary_frequencies(8, base=1.0, scaling=rj.YaRN(factor=2.0, original_length=8)), "YaRN needs a base above 1"),
     ],
 )  # fmt: skip

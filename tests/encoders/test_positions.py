@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 
@@ -19,20 +20,17 @@ def test_contiguous_counts_from_its_offset(length: int, offset: int) -> None:
     assert got.tolist() == list(range(offset, offset + length))
 
 
-def test_contiguous_begins_at_zero() -> None:
+def test_contiguous_begins_at_zero_and_takes_an_offset_for_each_example() -> None:
     assert rj.positions.contiguous(5).tolist() == [0, 1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    ("offset", "expected"),
-    [
+    for offset, expected in (
         ([0, 7], [[0, 1, 2], [7, 8, 9]]),
         ([[0, 7], [-2, 100]], [[[0, 1, 2], [7, 8, 9]], [[-2, -1, 0], [100, 101, 102]]]),
         ([5], [[5, 6, 7]]),
-    ],
-)
-def test_an_array_of_offsets_gives_each_example_its_own(offset: list, expected: list) -> None:
-    assert rj.positions.contiguous(3, offset=jnp.array(offset)).tolist() == expected
+    ):
+        assert rj.positions.contiguous(3, offset=jnp.array(offset)).tolist() == expected
+    # a cache index is often kept as int8 or uint8; the positions after it must not overflow with it
+    assert rj.positions.contiguous(3, offset=jnp.array(127, jnp.int8)).tolist() == [127, 128, 129]
+    assert rj.positions.contiguous(2, offset=jnp.array([255], jnp.uint8)).tolist() == [[255, 256]]
 
 
 def test_the_offset_may_be_traced() -> None:
@@ -43,21 +41,10 @@ def test_the_offset_may_be_traced() -> None:
     assert rows.tolist() == [[3, 4], [-1, 0], [1000, 1001]]
 
 
-def test_small_offset_dtypes_do_not_wrap() -> None:
-    # a cache index is often kept as int8 or uint8; the positions after it must not overflow with it
-    assert rj.positions.contiguous(3, offset=jnp.array(127, jnp.int8)).tolist() == [127, 128, 129]
-    assert rj.positions.contiguous(2, offset=jnp.array([255], jnp.uint8)).tolist() == [[255, 256]]
-
-
-def test_a_negative_length_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"length must not be negative, got -1"):
-        rj.positions.contiguous(-1)
-
-
 # masks, packing, shards: worked values
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("mask", "expected"),
     [
         ([0, 0, 1, 1, 1], [0, 0, 0, 1, 2]),  # left padding
@@ -72,7 +59,7 @@ def test_a_mask_counts_real_tokens(mask: list, expected: list) -> None:
         assert got.tolist() == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("ids", "expected"),
     [
         ([1, 1, 1, 2, 2], [0, 1, 2, 0, 1]),
@@ -87,7 +74,7 @@ def test_segments_begin_anew(ids: list, expected: list) -> None:
     assert jax.jit(rj.positions.from_segment_ids)(jnp.array(ids)).tolist() == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("length", "ranks", "expected"),
     [
         (8, 2, [[0, 1, 6, 7], [2, 3, 4, 5]]),
@@ -129,7 +116,7 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("name", RANDOM)
+@for_each("name", RANDOM)
 @settings(deadline=None, max_examples=10, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(lengths=st.lists(st.integers(1, 24), min_size=3, max_size=3), seed=st.integers(0, 2**31))
 def test_random_positions_rise_stay_in_range_and_know_no_padding(name: str, lengths: list[int], seed: int) -> None:
@@ -198,7 +185,7 @@ def test_a_grid_that_begins_with_a_separator_counts_rows_from_there() -> None:
     assert columns.tolist() == [0, 1, 2, 3, 4, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("order", ["forward", "snake"])
+@for_each("order", ["forward", "snake"])
 def test_grid_is_causal(order: str) -> None:
     """A token's place depends on no later token, so that decoding gives what the whole pass gives."""
     tokens = jnp.array([1, 5, 2, 7, 2, 5, 6, 2, 2, 9])
@@ -207,9 +194,10 @@ def test_grid_is_causal(order: str) -> None:
         np.testing.assert_array_equal(rj.positions.grid(tokens[:t], separator=2, order=order), whole[:, :t])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
+        (lambda: rj.positions.contiguous(-1), "length must not be negative, got -1"),
         (lambda: rj.positions.context_parallel(10, ranks=2, rank=0), "do not divide length 10; pad it to 12"),
         (lambda: rj.positions.context_parallel(8, ranks=2, rank=2), "0 <= rank < ranks, got rank=2 and ranks=2"),
         (lambda: rj.positions.randomized(jax.random.key(0), jnp.array([9]), 9, max_position=8), "max_position 8 is below"),
@@ -229,11 +217,11 @@ def test_grid_is_causal(order: str) -> None:
             lambda: rj.positions.random_float(jax.random.key(0), jnp.array([2.5]), 3, max_position=9.0),
             "must be integers, got float",
         ),
-        (lambda: rj.positions.from_mask(None), "from_mask reads positions off the mask of real tokens, got None"),
-        (lambda: rj.positions.from_segment_ids(None), "from_segment_ids reads positions off the segment ids"),
-        (lambda: rj.positions.grid(None, separator=2), "grid reads positions off the tokens, got None"),
+        (lambda: rj.positions.from_mask(None), "from_mask computes positions from the mask of real tokens, got None"),
+        (lambda: rj.positions.from_segment_ids(None), "from_segment_ids computes positions from the segment ids"),
+        (lambda: rj.positions.grid(None, separator=2), "grid computes positions from the tokens, got None"),
         (lambda: rj.positions.contiguous(3, offset=1.5), "offset must be an int or of an integer dtype, got 1.5"),
-        (lambda: rj.positions.grid(jnp.array([1, 3]), separator=2), "separator 2 never occurs"),
+        (lambda: rj.positions.grid(jnp.array([1, 3]), separator=2), "separator 2 does not occur in every example"),
         (lambda: rj.positions.grid(jnp.array([1, 2]), separator=2, order="spiral"), "'forward' or 'snake', got 'spiral'"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 import rope_jax as rj
+from looping import for_each
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_5_24.json").read_text())
 PROPERTY = settings(deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -63,7 +64,7 @@ def tables_at(positions: list | np.ndarray, rotary_dim: int, **options: object) 
 # outside values
 
 
-@pytest.mark.parametrize("case", FIXTURE["rotate"], ids=lambda case: case["layout"])
+@for_each("case", FIXTURE["rotate"])
 def test_rotation_equals_transformers(case: dict) -> None:
     frequencies = rj.rotary_frequencies(case["head_dim"], base=case["base"])
     cos, sin = rj.rotary_tables(frequencies, jnp.array(case["positions"]))
@@ -72,7 +73,7 @@ def test_rotation_equals_transformers(case: dict) -> None:
     np.testing.assert_allclose(rj.rotate(jnp.asarray(x), cos, sin, layout=case["layout"]), y, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", FIXTURE["mrope"], ids=lambda case: f"{case['layout']}-{case['head_dim']}")
+@for_each("case", FIXTURE["mrope"])
 def test_sections_equal_transformers(case: dict) -> None:
     frequencies, sections = rj.rotary_frequencies(case["head_dim"]), tuple(case["sections"])
     positions = jnp.array(case["positions_axes_first"])
@@ -87,7 +88,7 @@ WORKED = [
 ]
 
 
-@pytest.mark.parametrize(("x", "turned"), WORKED)
+@for_each(("x", "turned"), WORKED)
 def test_the_worked_example(x: list[float], turned: list[float]) -> None:
     cos, sin = tables_at([1], 4)
     column = jnp.array(x)[None, None, :]
@@ -120,9 +121,9 @@ def test_matrix_complex_and_real_forms_agree(position: int, rotary_dim: int, see
     np.testing.assert_allclose(real, as_matrix, atol=1e-5)  # the same float32 angles: only the products differ
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("inverse", [False, True])
-@pytest.mark.parametrize("rotary_dim", [2, 6, 8])
+@for_each("layout", LAYOUTS)
+@for_each("inverse", [False, True])
+@for_each("rotary_dim", [2, 6, 8])
 def test_rotate_equals_the_formula(layout: str, inverse: bool, rotary_dim: int) -> None:
     x, positions = normal(0, 5, 2, 8), np.array([0, 1, -7, 40, 3])
     cos, sin = tables_at(positions, rotary_dim)
@@ -132,8 +133,8 @@ def test_rotate_equals_the_formula(layout: str, inverse: bool, rotary_dim: int) 
     np.testing.assert_array_equal(got[..., rotary_dim:], x[..., rotary_dim:])  # the rest passes through untouched
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("position", [0, 3, -11, 2.5])
+@for_each("layout", LAYOUTS)
+@for_each("position", [0, 3, -11, 2.5])
 def test_the_matrix_does_what_rotate_does(layout: str, position: float) -> None:
     x = normal(1, 1, 4, 6)
     frequencies = rj.rotary_frequencies(6)
@@ -198,9 +199,9 @@ def test_each_pair_keeps_its_norm(position: int, layout: str, seed: int) -> None
     np.testing.assert_allclose(np.linalg.norm(pairs_of(got, layout), axis=-1), norms, rtol=1e-6)
 
 
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@for_each("exact", [False, True])
+@for_each("layout", LAYOUTS)
+@for_each("dtype", ["float32", "bfloat16", "float16"])
 def test_position_zero_is_the_identity(exact: bool, layout: str, dtype: str) -> None:
     x = jnp.asarray(normal(2, 3, 2, 8), dtype)
     cos, sin = tables_at([0, 0, 0], 8, exact=exact)
@@ -208,8 +209,8 @@ def test_position_zero_is_the_identity(exact: bool, layout: str, dtype: str) -> 
     np.testing.assert_array_equal(rj.rotation_matrix(0, rj.rotary_frequencies(8), layout=layout), np.eye(8))
 
 
-@pytest.mark.parametrize("inverse", [False, True])
-@pytest.mark.parametrize("rotary_dim", [6, 8])
+@for_each("inverse", [False, True])
+@for_each("rotary_dim", [6, 8])
 def test_the_layouts_are_one_up_to_the_known_permutation(inverse: bool, rotary_dim: int) -> None:
     x = jnp.asarray(normal(3, 4, 2, 8))
     cos, sin = tables_at([0, 5, 17, 300], rotary_dim)
@@ -219,7 +220,7 @@ def test_the_layouts_are_one_up_to_the_known_permutation(inverse: bool, rotary_d
     np.testing.assert_allclose(interleaved[..., perm], half, atol=1e-6)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each("layout", LAYOUTS)
 def test_inverse_undoes_and_equals_the_negative_position(layout: str) -> None:
     x = jnp.asarray(normal(4, 3, 2, 8))
     cos, sin = tables_at([1, 20, 400], 6)
@@ -240,7 +241,7 @@ def test_tables_have_a_row_for_each_position_of_each_example() -> None:
     np.testing.assert_allclose(sin, np.sin(naive_angles(positions, 8)), atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("dtype", "exact"),
     [
         *((dtype, False) for dtype in ("int8", "uint8", "int16", "uint32", "float16", "bfloat16")),
@@ -256,7 +257,7 @@ def test_tables_take_positions_of_any_dtype(dtype: str, exact: bool) -> None:
     np.testing.assert_allclose(sin, np.sin(naive_angles(positions, 16)), atol=2e-5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("positions", "tolerance"),
     [
         (np.arange(8), 1e-6),
@@ -264,7 +265,6 @@ def test_tables_take_positions_of_any_dtype(dtype: str, exact: bool) -> None:
         (np.arange(0, 8192, 61), 5e-4),  # 8191 * 2^-25 for the frequency and half an ulp, 2^-12, for the product
         (np.linspace(-40, 40, 33), 5e-6),
     ],
-    ids=["to-7", "to-1023", "to-8191", "fractions"],
 )
 def test_plain_tables_keep_float32_accuracy(positions: np.ndarray, tolerance: float) -> None:
     dtype = np.int32 if positions.dtype.kind == "i" else np.float32
@@ -282,7 +282,7 @@ FAR = np.concatenate(
 )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rotary_dim", "base", "how"),
     [
         (128, 10_000.0, "eager"),
@@ -332,7 +332,7 @@ def test_exact_tables_hold_for_scaled_frequencies(positions: list[int], scaling:
     np.testing.assert_allclose(sin, np.sin(angles), atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@for_each("exact", [False, True])
 def test_attention_scale_is_folded_into_the_tables_but_not_the_matrix(exact: bool) -> None:
     default = rj.rotary_frequencies(8)
     scaled = rj.Frequencies(default.inv_freq, jnp.asarray(1.5, jnp.float32), default.inv_freq_low)
@@ -356,7 +356,7 @@ def test_examples_may_have_their_own_frequencies_and_scales() -> None:
 # several axes of positions
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sections", "arrangement", "axis_of_pair"),
     [
         ((2, 3, 3), "chunked", [0, 0, 1, 1, 1, 2, 2, 2]),
@@ -392,42 +392,12 @@ def test_equal_axes_are_one_axis() -> None:
         np.testing.assert_array_equal(got[1], plain[1])
 
 
-@pytest.mark.parametrize(
-    ("sections", "arrangement", "message"),
-    [
-        ((2, 3, 2), "chunked", r"sections=\(2, 3, 2\) must not be negative and must sum to the 8 rotated pairs, got 7"),
-        ((2, 3, 4), "interleaved", r"must sum to the 8 rotated pairs, got 9"),
-        ((-1, 5, 4), "chunked", r"sections=\(-1, 5, 4\) must not be negative"),
-        ((4, 4), "interleaved", r"interleaved sections=\(4, 4\) need one axis of positions each, got 3 axes"),
-        ((2, 2, 4), "interleaved", r"axis 2 would take pair 11 of 8; give it at most 2 pairs"),
-        ((2, 4, 2), "interleaved", r"axis 1 would take pair 10 of 8; give it at most 3 pairs"),
-        ((2, 3, 3), "woven", r"arrangement must be 'chunked', 'interleaved' or 'axial', got 'woven'"),
-    ],
-)
-def test_sections_that_do_not_fit_are_errors(sections: tuple[int, ...], arrangement: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        tables_at(np.zeros((3, 4), np.int32), 16, sections=sections, arrangement=arrangement)
-
-
-@pytest.mark.parametrize(
-    ("positions", "sections"),
-    [
-        (np.zeros((3, 4), np.int32), (4, 4)),  # two chunks never read the third axis
-        (np.arange(6), (8,)),  # [T], where [axes, ..., T] is asked for: each token would be taken for an axis
-    ],
-    ids=["unread-axis", "no-axes"],
-)
-def test_an_axis_that_no_chunk_reads_is_an_error(positions: np.ndarray, sections: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="axes"):
-        tables_at(positions, 16, sections=sections)
-
-
 # precision
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("head_dim", [8, 64, 128])
+@for_each("dtype", ["bfloat16", "float16"])
+@for_each("layout", LAYOUTS)
+@for_each("head_dim", [8, 64, 128])
 def test_half_precision_survives_far_positions(head_dim: int, layout: str, dtype: str) -> None:
     positions = np.array([100_000, 99_999, 65_537, 257])
     x = jnp.asarray(normal(5, 4, 2, head_dim), dtype)
@@ -440,7 +410,7 @@ def test_half_precision_survives_far_positions(head_dim: int, layout: str, dtype
     assert np.max(error / norms) < 1e-2
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each("layout", LAYOUTS)
 def test_what_is_not_turned_keeps_its_bits_in_half_precision(layout: str) -> None:
     x = jnp.asarray(normal(6, 3, 2, 8), jnp.bfloat16)
     got = ROTATE(x, *tables_at([1, 2, 3], 4), layout=layout)
@@ -453,7 +423,7 @@ def test_what_is_not_turned_keeps_its_bits_in_half_precision(layout: str) -> Non
 # jit, vmap, grad
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@for_each("exact", [False, True])
 def test_jit_and_vmap_of_the_tables(exact: bool) -> None:
     frequencies, positions = rj.rotary_frequencies(8), jnp.array([[0, 5, 200], [3, -9, 77]])
 
@@ -468,7 +438,7 @@ def test_jit_and_vmap_of_the_tables(exact: bool) -> None:
             np.testing.assert_allclose(got[i], jnp.stack([row[i] for row in rows]), atol=1e-6)
 
 
-@pytest.mark.parametrize("arrangement", ["chunked", "interleaved"])
+@for_each("arrangement", ["chunked", "interleaved"])
 def test_jit_of_sections(arrangement: str) -> None:
     positions = jnp.array([[0, 5, 200], [3, -9, 77], [1, 2, 3]])
     eager = rj.rotary_tables(rj.rotary_frequencies(16), positions, sections=(4, 2, 2), arrangement=arrangement)
@@ -477,7 +447,7 @@ def test_jit_of_sections(arrangement: str) -> None:
         np.testing.assert_allclose(b, a, atol=1e-6)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each("layout", LAYOUTS)
 def test_jit_and_vmap_of_rotate(layout: str) -> None:
     x, positions = jnp.asarray(normal(7, 2, 3, 2, 8)), jnp.array([[0, 5, 20], [3, -9, 77]])
     cos, sin = tables_at(positions, 6)
@@ -501,8 +471,8 @@ def test_jit_and_vmap_of_the_matrix() -> None:
     np.testing.assert_allclose(got, loop, atol=1e-6)
 
 
-@pytest.mark.parametrize("rotary_dim", [4, 8])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each("rotary_dim", [4, 8])
+@for_each("layout", LAYOUTS)
 def test_the_transpose_of_a_rotation_is_its_inverse(layout: str, rotary_dim: int) -> None:
     x, upstream = jnp.asarray(normal(8, 3, 2, 8)), jnp.asarray(normal(9, 3, 2, 8))
     cos, sin = tables_at([0, 4, 33], rotary_dim)
@@ -517,7 +487,7 @@ def test_the_gradient_of_rotate_against_finite_differences() -> None:
     check_grads(rj.rotate, (x, *tables), order=1, atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.parametrize("exact", [False, True])
+@for_each("exact", [False, True])
 def test_the_gradient_of_the_tables_by_position(exact: bool) -> None:
     positions = np.array([0.5, -2.25, 30.75, 3.0])
     frequencies = rj.rotary_frequencies(6)
@@ -543,7 +513,7 @@ def test_the_gradient_of_the_tables_by_frequency() -> None:
     np.testing.assert_allclose(jacobian, expected[:, :, None] * np.eye(3), atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@for_each("layout", LAYOUTS)
 def test_the_gradient_of_the_matrix_is_its_generator(layout: str) -> None:
     frequencies = rj.rotary_frequencies(4)
 
@@ -562,39 +532,69 @@ def test_the_gradient_of_the_matrix_is_its_generator(layout: str) -> None:
 # errors
 
 
-def test_an_unknown_layout_is_an_error() -> None:
-    cos, sin = tables_at([0], 4)
-    message = r"layout must be 'half' \(Llama, GPT-NeoX\) or 'interleaved' \(GPT-J, the paper\), got 'pairs'"
+def rotated(*shape: int, positions: list | np.ndarray, rotary_dim: int, **options: object) -> jax.Array:
+    return rj.rotate(jnp.ones(shape), *tables_at(positions, rotary_dim), **options)
+
+
+def tables_of_axes(sections: tuple[int, ...], *, axes: int = 3, **options: object) -> object:
+    return tables_at(np.zeros((axes, 4), np.int32), 16, sections=sections, **options)
+
+
+UNKNOWN_LAYOUT = r"layout must be 'half' \(Llama, GPT-NeoX\) or 'interleaved' \(GPT-J, the paper\), got 'pairs'"
+
+
+@for_each(
+    ("make", "message"),
+    [
+        (lambda: rotated(1, 1, 4, positions=[0], rotary_dim=4, layout="pairs"), UNKNOWN_LAYOUT),
+        (lambda: rj.rotation_matrix(1, rj.rotary_frequencies(4), layout="pairs"), UNKNOWN_LAYOUT),
+        (
+            lambda: rotated(1, 1, 6, positions=[0], rotary_dim=8),
+            r"the tables rotate 8 features, but a head of x has 6; use rotary_dim <= 6",
+        ),
+        (
+            lambda: rj.rotate(jnp.zeros((2, 1, 8)), jnp.ones((2, 4)), jnp.ones((1, 4))),
+            r"cos and sin must have one shape, got \(2, 4\) and \(1, 4\)",
+        ),
+        (
+            lambda: rotated(2, 1, 8, positions=[[0, 1]], rotary_dim=8),
+            r"x \(2, 1, 8\) must have the axes \[..., T, H, D\], and the tables \(1, 2, 4\)",
+        ),
+        # one cached query against the tables of five positions: broadcasting would answer with five rows
+        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=4), r"with the same T"),
+        (lambda: rotated(1, 2, 8, positions=np.arange(5), rotary_dim=8), r"with the same T"),
+        (
+            lambda: rj.rotate(jnp.ones((2, 1, 4), jnp.int32), jnp.ones((2, 2)), jnp.ones((2, 2))),
+            "rotate takes floats, got int32; cast x first",
+        ),
+        (
+            lambda: tables_of_axes((2, 3, 2)),
+            r"sections=\(2, 3, 2\) must not be negative and must sum to the 8 rotated pairs, got 7",
+        ),
+        (lambda: tables_of_axes((2, 3, 4), arrangement="interleaved"), r"must sum to the 8 rotated pairs, got 9"),
+        (lambda: tables_of_axes((-1, 5, 4)), r"sections=\(-1, 5, 4\) must not be negative"),
+        (
+            lambda: tables_of_axes((4, 4), arrangement="interleaved"),
+            r"interleaved sections=\(4, 4\) need one axis of positions each, got 3 axes",
+        ),
+        (
+            lambda: tables_of_axes((2, 2, 4), arrangement="interleaved"),
+            r"axis 2 would take pair 11 of 8; give it at most 2 pairs",
+        ),
+        (
+            lambda: tables_of_axes((2, 4, 2), arrangement="interleaved"),
+            r"axis 1 would take pair 10 of 8; give it at most 3 pairs",
+        ),
+        (
+            lambda: tables_of_axes((2, 3, 3), arrangement="woven"),
+            r"arrangement must be 'chunked', 'interleaved' or 'axial', got 'woven'",
+        ),
+        # two chunks never read the third axis
+        (lambda: tables_of_axes((4, 4)), r"sections=\(4, 4\) leave axes unread: .* have 3 axes"),
+        # positions [T] in place of [axes, ..., T]: each token would be taken for an axis
+        (lambda: tables_at(np.arange(6), 16, sections=(8,)), r"sections=\(8,\) leave axes unread: .* have 6 axes"),
+    ],
+)
+def test_what_does_not_fit_is_an_error(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rj.rotate(jnp.zeros((1, 1, 4)), cos, sin, layout="pairs")
-    with pytest.raises(ValueError, match=message):
-        rj.rotation_matrix(1, rj.rotary_frequencies(4), layout="pairs")
-
-
-def test_tables_wider_than_the_head_are_an_error() -> None:
-    with pytest.raises(ValueError, match=r"the tables turn 8 features, but x has 6 a head; use rotary_dim <= 6"):
-        rj.rotate(jnp.zeros((1, 1, 6)), *tables_at([0], 8))
-
-
-def test_tables_of_two_shapes_are_an_error() -> None:
-    cos, sin = tables_at([0, 1], 8)
-    with pytest.raises(ValueError, match=r"cos and sin must have one shape, got \(2, 4\) and \(1, 4\)"):
-        rj.rotate(jnp.zeros((2, 1, 8)), cos, sin[:1])
-
-
-def test_tables_with_more_axes_than_x_are_an_error() -> None:
-    cos, sin = tables_at([[0, 1]], 8)
-    with pytest.raises(ValueError, match=r"x \(2, 1, 8\) must have the axes \[..., T, H, D\] and the tables \(1, 2, 4\)"):
-        rj.rotate(jnp.zeros((2, 1, 8)), cos, sin)
-
-
-@pytest.mark.parametrize("rotary_dim", [4, 8])
-def test_tables_of_another_time_never_stretch_x(rotary_dim: int) -> None:
-    # one cached query row against the tables of five positions: broadcasting would answer with five rows
-    with pytest.raises((ValueError, TypeError)):
-        rj.rotate(jnp.ones((1, 2, 8)), *tables_at(np.arange(5), rotary_dim))
-
-
-def test_integers_are_not_turned() -> None:
-    with pytest.raises(ValueError, match="rotate turns floats, got int32; cast x first"):
-        rj.rotate(jnp.ones((2, 1, 4), jnp.int32), jnp.ones((2, 2)), jnp.ones((2, 2)))
+        make()

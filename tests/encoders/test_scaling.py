@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 import rope_jax as rj
+from looping import for_each
 
 FIXTURE = json.loads((Path(__file__).parents[1] / "fixtures" / "transformers_5_24.json").read_text())
 PROPERTY = settings(deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -69,8 +70,8 @@ def _map(config: dict) -> rj.FrequencyMap:
     return rj.Proportional(fraction=rope["partial_rotary_factor"], **given("factor"))
 
 
-@pytest.mark.parametrize("traced", [False, True], ids=["concrete", "traced"])
-@pytest.mark.parametrize("case", FIXTURE["frequencies"], ids=_name)
+@for_each("traced", [False, True])
+@for_each("case", FIXTURE["frequencies"])
 def test_equals_transformers(case: dict, traced: bool) -> None:
     rope = case["config"]["rope_parameters"]
     scaling = _map(case["config"])
@@ -97,8 +98,8 @@ def test_the_fixture_holds_what_the_tests_above_need() -> None:
 # the default
 
 
-@pytest.mark.parametrize("rotary_dim", [2, 4, 16, 64, 128])
-@pytest.mark.parametrize("base", [*BASES, 1.0, 0.5])
+@for_each("rotary_dim", [2, 4, 16, 64, 128])
+@for_each("base", [*BASES, 1.0, 0.5])
 def test_the_default_in_float64(rotary_dim: int, base: float) -> None:
     got = rj.rotary_frequencies(rotary_dim, base=base)
     expected = naive(rotary_dim, base)
@@ -108,7 +109,7 @@ def test_the_default_in_float64(rotary_dim: int, base: float) -> None:
     assert float(got.attention_scale) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("scaling", "length", "expected"),
     [
         (rj.Linear(factor=2.37), None, naive(64) / 2.37),
@@ -116,7 +117,6 @@ def test_the_default_in_float64(rotary_dim: int, base: float) -> None:
         (rj.DynamicNTK(factor=1.68, original_length=26), 77, naive_dynamic_ntk(64, 10_000.0, 1.68, 26, 77)),
         (rj.DynamicLinear(original_length=26), 77, naive(64) / (77 / 26)),
     ],
-    ids=["linear", "ntk", "dynamic-ntk", "dynamic-linear"],
 )
 def test_the_low_part_completes_the_float64_value(scaling: rj.FrequencyMap, length: int | None, expected: np.ndarray) -> None:
     got = rj.rotary_frequencies(64, scaling=scaling, length=length)
@@ -136,9 +136,9 @@ def test_the_low_part_is_zero_where_base_or_length_is_traced() -> None:
 # each map
 
 
-@pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("rotary_dim", [4, 16, 128])
-@pytest.mark.parametrize("factor", [0.5, 1.5, 8.0, 64.0])
+@for_each("base", BASES)
+@for_each("rotary_dim", [4, 16, 128])
+@for_each("factor", [0.5, 1.5, 8.0, 64.0])
 def test_ntk_is_the_larger_base(rotary_dim: int, base: float, factor: float) -> None:
     got = rj.rotary_frequencies(rotary_dim, base=base, scaling=rj.NTK(factor=factor))
     larger = rj.rotary_frequencies(rotary_dim, base=base * factor ** (rotary_dim / (rotary_dim - 2)))
@@ -158,14 +158,14 @@ def test_ntk_keeps_the_first_frequency_and_divides_the_last(factor: float, rotar
     np.testing.assert_allclose(steps, -math.log(factor) / (rotary_dim // 2 - 1), atol=1e-12)
 
 
-@pytest.mark.parametrize("factor", [0.5, 2.0, 3.7])
+@for_each("factor", [0.5, 2.0, 3.7])
 def test_linear_divides_every_frequency(factor: float) -> None:
     got = rj.rotary_frequencies(16, scaling=rj.Linear(factor=factor))
     np.testing.assert_allclose(whole(got), naive(16) / factor, rtol=1e-14)
 
 
-@pytest.mark.parametrize("scaling", [rj.Linear(factor=1.0), rj.NTK(factor=1.0)], ids=str)
-@pytest.mark.parametrize("rotary_dim", [2, 4, 64])
+@for_each("scaling", [rj.Linear(factor=1.0), rj.NTK(factor=1.0)])
+@for_each("rotary_dim", [2, 4, 64])
 def test_factor_one_is_the_identity(scaling: rj.FrequencyMap, rotary_dim: int) -> None:
     got, default = rj.rotary_frequencies(rotary_dim, scaling=scaling), rj.rotary_frequencies(rotary_dim)
     for mine, theirs in zip(got, default, strict=True):
@@ -186,7 +186,7 @@ def naive_dynamic(scaling: rj.FrequencyMap, rotary_dim: int, base: float, length
     return naive_dynamic_ntk(rotary_dim, base, scaling.factor, scaling.original_length, length)
 
 
-@pytest.mark.parametrize("scaling", DYNAMIC, ids=str)
+@for_each("scaling", DYNAMIC)
 def test_dynamic_maps_are_bitwise_the_default_up_to_the_original_length(scaling: rj.FrequencyMap) -> None:
     default = rj.rotary_frequencies(64, base=50_000.0)
     traced = jax.jit(lambda n: rj.rotary_frequencies(64, base=50_000.0, scaling=scaling, length=n))
@@ -198,8 +198,8 @@ def test_dynamic_maps_are_bitwise_the_default_up_to_the_original_length(scaling:
             np.testing.assert_array_equal(traced(length).inv_freq, default.inv_freq)
 
 
-@pytest.mark.parametrize("original_length", [3, 26, 41, 49, 1000, 2048])
-@pytest.mark.parametrize("dynamic", [rj.DynamicLinear, rj.DynamicNTK])
+@for_each("original_length", [3, 26, 41, 49, 1000, 2048])
+@for_each("dynamic", [rj.DynamicLinear, rj.DynamicNTK])
 def test_the_scale_is_one_at_any_original_length(dynamic: type, original_length: int) -> None:
     # a compiler may divide by a constant with its rounded reciprocal, and 41 * (1 / 41) is not 1 in float32; it may also
     # fuse factor * (x - 1) + 1 so that what rounding hid comes back
@@ -213,7 +213,7 @@ def test_the_scale_is_one_at_any_original_length(dynamic: type, original_length:
         np.testing.assert_array_equal(whole(concrete), whole(default))
 
 
-@pytest.mark.parametrize("scaling", DYNAMIC, ids=str)
+@for_each("scaling", DYNAMIC)
 def test_dynamic_maps_act_from_one_past_the_original_length(scaling: rj.FrequencyMap) -> None:
     default = rj.rotary_frequencies(16)
     for length in (27, 28, 260):
@@ -224,18 +224,14 @@ def test_dynamic_maps_act_from_one_past_the_original_length(scaling: rj.Frequenc
         np.testing.assert_array_equal(slowed, [first] + [True] * 7)
 
 
-def test_dynamic_ntk_with_factor_one_scales_by_the_ratio_of_lengths() -> None:
-    dynamic = rj.rotary_frequencies(16, scaling=rj.DynamicNTK(original_length=26), length=91)
-    np.testing.assert_allclose(whole(dynamic), whole(rj.rotary_frequencies(16, scaling=rj.NTK(factor=91 / 26))), rtol=1e-14)
+def test_dynamic_maps_are_the_static_ones_by_the_ratio_of_lengths() -> None:
+    for dynamic, static in ((rj.DynamicNTK, rj.NTK), (rj.DynamicLinear, rj.Linear)):
+        got = rj.rotary_frequencies(16, scaling=dynamic(original_length=26), length=91)
+        np.testing.assert_allclose(whole(got), whole(rj.rotary_frequencies(16, scaling=static(factor=91 / 26))), rtol=1e-14)
 
 
-def test_dynamic_linear_is_linear_by_the_ratio_of_lengths() -> None:
-    dynamic = rj.rotary_frequencies(16, scaling=rj.DynamicLinear(original_length=26), length=91)
-    np.testing.assert_allclose(whole(dynamic), whole(rj.rotary_frequencies(16, scaling=rj.Linear(factor=91 / 26))), rtol=1e-14)
-
-
-@pytest.mark.parametrize("traced", [False, True], ids=["concrete", "traced"])
-@pytest.mark.parametrize("scaling", DYNAMIC, ids=str)
+@for_each("traced", [False, True])
+@for_each("scaling", DYNAMIC)
 def test_an_array_of_lengths_gives_each_its_own_frequencies(scaling: rj.FrequencyMap, traced: bool) -> None:
     lengths = jnp.array([[4, 26, 27], [100, 52, 1]])
 
@@ -258,7 +254,7 @@ def test_a_result_does_not_depend_on_longer_inputs_seen_before() -> None:
     np.testing.assert_array_equal(before.inv_freq, rj.rotary_frequencies(16, scaling=scaling, length=30).inv_freq)
 
 
-@pytest.mark.parametrize("scaling", [None, rj.Linear(factor=3.3), rj.NTK(factor=5.5), *DYNAMIC], ids=str)
+@for_each("scaling", [None, rj.Linear(factor=3.3), rj.NTK(factor=5.5), *DYNAMIC])
 def test_traced_equals_concrete(scaling: rj.FrequencyMap | None) -> None:
     # one compiled program for all the draws: values that a program is given, and not shapes, are what differs here
     rng = np.random.default_rng(0)
@@ -287,7 +283,7 @@ def test_vmap_over_bases_and_lengths_equals_a_loop() -> None:
 # rotary_dim 2 has one frequency, and the NTK exponent d/(d-2) would divide by zero
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("scaling", "expected"),
     [
         (None, 1.0),
@@ -296,7 +292,6 @@ def test_vmap_over_bases_and_lengths_equals_a_loop() -> None:
         (rj.Linear(factor=8.0), 1 / 8),
         (rj.DynamicLinear(original_length=4), 4 / 100),
     ],
-    ids=str,
 )
 def test_rotary_dim_two(scaling: rj.FrequencyMap | None, expected: float) -> None:
     def run(base: float | jax.Array, length: float | jax.Array) -> jax.Array:
@@ -312,7 +307,7 @@ def test_rotary_dim_two(scaling: rj.FrequencyMap | None, expected: float) -> Non
 # gradients by the base
 
 
-@pytest.mark.parametrize("scaling", [None, rj.Linear(factor=3.0), rj.NTK(factor=4.0), *DYNAMIC], ids=str)
+@for_each("scaling", [None, rj.Linear(factor=3.0), rj.NTK(factor=4.0), *DYNAMIC])
 def test_the_gradient_by_the_base_is_the_derivative_of_the_power(scaling: rj.FrequencyMap | None) -> None:
     base, length = 500.0, 60
 
@@ -335,39 +330,42 @@ def test_the_gradient_by_the_base_against_finite_differences() -> None:
 
 # errors
 
-
-@pytest.mark.parametrize("rotary_dim", [0, 1, 3, 7, -2])
-def test_an_odd_or_empty_rotary_dim_is_an_error(rotary_dim: int) -> None:
-    with pytest.raises(ValueError, match=rf"rotary_dim must be even and at least 2, got {rotary_dim}:"):
-        rj.rotary_frequencies(rotary_dim)
+NEGATIVE_LENGTHS = [(-1, -1), (np.array([3, -5]), -5), (jnp.array([3, -5]), -5)]
+DYNAMIC_KINDS = [rj.DynamicNTK, rj.DynamicLinear]
 
 
-@pytest.mark.parametrize("base", [0.0, -10_000.0, math.nan])
-def test_a_base_that_is_not_positive_is_an_error(base: float) -> None:
-    with pytest.raises(ValueError, match=rf"base must be positive, got {base}"):
-        rj.rotary_frequencies(8, base=base)
-
-
-@pytest.mark.parametrize("length", [-1, np.array([3, -5]), jnp.array([3, -5])], ids=["int", "numpy", "jax"])
-@pytest.mark.parametrize("scaling", [rj.DynamicNTK(original_length=4), rj.DynamicLinear(original_length=4)], ids=str)
-def test_a_negative_length_is_an_error(scaling: rj.FrequencyMap, length: int | np.ndarray) -> None:
-    with pytest.raises(ValueError, match=rf"must not be negative, got {int(np.min(np.asarray(length)))}"):
-        rj.rotary_frequencies(8, scaling=scaling, length=length)
-
-
-@pytest.mark.parametrize("factor", [0.0, -2.0, math.nan])
-@pytest.mark.parametrize("scaling", [rj.Linear, rj.NTK, rj.DynamicNTK])
-def test_a_factor_that_is_not_positive_is_an_error(scaling: type, factor: float) -> None:
-    rest = {"original_length": 26} if scaling is rj.DynamicNTK else {}
-    with pytest.raises(ValueError, match=rf"{scaling.__name__} factor must be positive, got {factor}"):
-        scaling(factor=factor, **rest)
-
-
-@pytest.mark.parametrize("original_length", [0, -26])
-@pytest.mark.parametrize("scaling", [rj.DynamicNTK, rj.DynamicLinear])
-def test_an_original_length_below_one_is_an_error(scaling: type, original_length: int) -> None:
-    with pytest.raises(ValueError, match=rf"{scaling.__name__} original_length must be at least 1, got {original_length}"):
-        scaling(original_length=original_length)
+@for_each(
+    ("make", "message"),
+    [
+        *((lambda n=n: rj.rotary_frequencies(n), rf"rotary_dim must be even and at least 2, got {n}:") for n in (0, 1, 3, 7, -2)),
+        *((lambda b=b: rj.rotary_frequencies(8, base=b), rf"base must be positive, got {b}") for b in (0.0, -10_000.0, math.nan)),
+        *(
+            (
+                lambda n=n, k=k: rj.rotary_frequencies(8, scaling=k(original_length=4), length=n),
+                rf"must not be negative, got {least}",
+            )
+            for n, least in NEGATIVE_LENGTHS
+            for k in DYNAMIC_KINDS
+        ),
+        *(
+            (lambda f=f, k=k: k(factor=f), rf"{k.__name__} factor must be positive, got {f}")
+            for f in (0.0, -2.0, math.nan)
+            for k in (rj.Linear, rj.NTK)
+        ),
+        *(
+            (lambda f=f: rj.DynamicNTK(factor=f, original_length=26), rf"DynamicNTK factor must be positive, got {f}")
+            for f in (0.0, -2.0, math.nan)
+        ),
+        *(
+            (lambda n=n, k=k: k(original_length=n), rf"{k.__name__} original_length must be at least 1, got {n}")
+            for n in (0, -26)
+            for k in DYNAMIC_KINDS
+        ),
+    ],
+)
+def test_what_cannot_be_is_an_error(make, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_only_dynamic_maps_need_the_length() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=32, num_heads=2, head_dim=16)
@@ -68,7 +69,7 @@ def apart(query, key, **more):
     return rj.Positions(query=jnp.asarray(query), key=jnp.asarray(key), axes=len(query), **more)
 
 
-CASES = pytest.mark.parametrize(
+CASES = for_each(
     ("sections", "arrangement", "axes"),
     [
         ((4, 2, 2), "chunked", 3),
@@ -81,12 +82,11 @@ CASES = pytest.mark.parametrize(
         ((4, 4), "axial", 2),
         ((2, 2, 2, 2), "axial", 4),
     ],
-    ids=str,
 )
 
 
 @CASES
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@for_each("layout", ["half", "interleaved"])
 def test_each_pair_is_turned_by_its_axis(sections, arrangement, axes, layout):
     encoder = rj.RoPE(sections=sections, arrangement=arrangement, layout=layout)
     query, key = (np.concatenate([at, at[:1] + 1])[:axes] for at in (QUERY, KEY))
@@ -133,7 +133,7 @@ def test_batch_axes_bfloat16_and_vmap():
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize(("sections", "arrangement"), [((4, 2, 2), "chunked"), ((3, 3, 2), "interleaved")])
+@for_each(("sections", "arrangement"), [((4, 2, 2), "chunked"), ((3, 3, 2), "interleaved")])
 def test_tokens_of_plain_text_are_turned_as_without_sections(sections, arrangement):
     """They stand at the same place on every axis, whether the positions say so or have one axis only."""
     q, k = contents()
@@ -154,7 +154,7 @@ def test_axial_text_is_two_ropes_side_by_side():
     assert np.abs(np.asarray(got[0]) - np.asarray(turned(rj.RoPE(), q, k, text)[0])).max() > 0.1
 
 
-@pytest.mark.parametrize("arrangement", ["chunked", "interleaved", "axial"])
+@for_each("arrangement", ["chunked", "interleaved", "axial"])
 @settings(deadline=None, max_examples=10)
 @given(down=st.integers(-50, 50), right=st.integers(-50, 50))
 def test_scores_depend_on_the_relative_row_and_column_only(arrangement, down, right):
@@ -192,7 +192,7 @@ def attended(encoder, q, k, v, positions, block_size=128):
     return attend(q, k, v, positions, bias=lambda *a: encoder.bias(tables, *a), block_size=block_size)
 
 
-@pytest.mark.parametrize("encoder", [rj.RoPE(sections=(4, 2, 2)), rj.ALiBi(axis=1)], ids=["RoPE", "ALiBi"])
+@for_each("encoder", [rj.RoPE(sections=(4, 2, 2)), rj.ALiBi(axis=1)])
 def test_the_order_of_several_axes_is_that_of_the_sequence(encoder):
     """Whole, in blocks, and one query at a time against a cache that says its order."""
     q, k = contents()
@@ -235,7 +235,7 @@ def opened(encoder, positions):
     return encoder.bias(tables, q, k, positions)
 
 
-@pytest.mark.parametrize("name", READERS)
+@for_each("name", READERS)
 def test_who_reads_one_axis_refuses_several(name):
     with pytest.raises(
         ValueError,
@@ -247,7 +247,7 @@ def test_who_reads_one_axis_refuses_several(name):
 BIASES = [encoder for encoder in READERS.values() if isinstance(encoder, rj.Bias)]
 
 
-@pytest.mark.parametrize("kind", BIASES, ids=lambda e: type(e).__name__)
+@for_each("kind", BIASES)
 def test_a_bias_reads_the_axis_that_it_is_told(kind):
     q, k = contents()
     params = kind.init(jax.random.key(0), DIMS)
@@ -292,24 +292,27 @@ def test_content_positions_need_no_axis():
     np.testing.assert_array_equal(encoder.bias(params, q, k, several), encoder.bias(params, q, k, plain))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (
-            lambda: rj.RoPE(sections=(4, 2, 1)).check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(4, 2, 1)), DIMS, max_position=8),
             "sections=(4, 2, 1) must not be negative and must sum to the 8 rotated pairs, got 7",
         ),
         (
-            lambda: rj.RoPE(sections=(6, -1, 3), arrangement="interleaved").check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(6, -1, 3), arrangement="interleaved"), DIMS, max_position=8),
             "sections=(6, -1, 3) must not be negative and must sum to the 8 rotated pairs, got 8",
         ),
-        (lambda: rj.RoPE(sections=(2, 3, 3), rotary_fraction=0.5).check(DIMS, 9), "must sum to the 4 rotated pairs, got 8"),
         (
-            lambda: rj.RoPE(sections=(0, 4, 4), arrangement="interleaved").check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(2, 3, 3), rotary_fraction=0.5), DIMS, max_position=8),
+            "must sum to the 4 rotated pairs, got 8",
+        ),
+        (
+            lambda: rj.check_requirements(rj.RoPE(sections=(0, 4, 4), arrangement="interleaved"), DIMS, max_position=8),
             "interleaved sections=(0, 4, 4) do not fit: axis 1 would take pair 10 of 8; give it at most 3 pairs",
         ),
         (
-            lambda: rj.RoPE(sections=(5, 3), arrangement="axial").check(DIMS, 9),
+            lambda: rj.check_requirements(rj.RoPE(sections=(5, 3), arrangement="axial"), DIMS, max_position=8),
             "axial sections=(5, 3) must be equal: every axis has the same frequencies",
         ),
         (
@@ -337,15 +340,15 @@ def test_content_positions_need_no_axis():
         ),
         (
             lambda: opened(rj.T5Bias(axis=-1), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
-            "T5Bias axis must not be negative, got -1; axes count from 0",
+            "T5Bias axis must not be negative, got -1; axes are counted from 0",
         ),
         (
             lambda: apart(QUERY, KEY).visible(),
-            "positions of 3 axes say nothing of order; give query_order and key_order where keys are given apart",
+            "positions of 3 axes do not define an order; give query_order and key_order together with key=",
         ),
         (
             lambda: apart(QUERY, KEY, query_order=jnp.arange(LENGTH)).visible(),
-            "positions of 3 axes say nothing of order; give query_order and key_order where keys are given apart",
+            "positions of 3 axes do not define an order; give query_order and key_order together with key=",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 import rope_jax as rj
+from looping import for_each
 
 PROPERTY = settings(deadline=None, max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 
@@ -49,10 +50,10 @@ def test_the_printed_table_of_four_positions() -> None:
     np.testing.assert_allclose(got[:, 3], np.array(printed)[:, 3], atol=5.1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 4, 7, 16])
-@pytest.mark.parametrize("order", ["interleaved", "concatenated"])
-@pytest.mark.parametrize("spacing", ["vaswani", "tensor2tensor"])
-@pytest.mark.parametrize("base", [10_000.0, 50.0])
+@for_each("dim", [1, 2, 3, 4, 7, 16])
+@for_each("order", ["interleaved", "concatenated"])
+@for_each("spacing", ["vaswani", "tensor2tensor"])
+@for_each("base", [10_000.0, 50.0])
 def test_equals_the_formula(dim: int, order: str, spacing: str, base: float) -> None:
     positions = np.array([[0, 1, 2], [17, 63, 5]])
     got = rj.sinusoidal(jnp.asarray(positions), dim, base=base, order=order, spacing=spacing)
@@ -81,7 +82,7 @@ def test_tensor2tensor_spacing_ends_at_the_base() -> None:
     np.testing.assert_allclose(np.arcsin(got[:3]), [1, 0.1, 0.01], rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "float16", "bfloat16", "float32"])
+@for_each("dtype", ["int8", "uint8", "int32", "uint32", "float16", "bfloat16", "float32"])
 def test_positions_of_any_dtype_give_float32_tables(dtype: str) -> None:
     # 101 and 127 are exact in every one of these; an angle in half precision would be off by 1e-2 or more
     positions = np.array([0, 1, 101, 127])
@@ -119,7 +120,7 @@ def test_the_shift_moves_an_encoding(offset: float, position: int, dim: int, bas
     np.testing.assert_allclose(shift @ before, naive_sinusoidal(position + offset, dim, base), atol=5e-5)
 
 
-@pytest.mark.parametrize("offset", [1, -1, 12, 0.5])
+@for_each("offset", [1, -1, 12, 0.5])
 def test_the_blocks_of_the_shift(offset: float) -> None:
     expected = np.zeros((6, 6))
     for i in range(3):
@@ -182,31 +183,26 @@ def test_the_gradient_of_the_shift() -> None:
 # errors
 
 
-@pytest.mark.parametrize(
-    ("dim", "options", "message"),
+@for_each(
+    ("make", "message"),
     [
-        (0, {}, r"dim must be at least 1, got 0"),
-        (-2, {}, r"dim must be at least 1, got -2"),
-        (4, {"base": 0.0}, r"base must be positive, got 0.0"),
-        (4, {"base": -10.0}, r"base must be positive, got -10.0"),
-        (4, {"base": math.nan}, r"base must be positive, got nan"),
-        (4, {"order": "sideways"}, r"order must be 'interleaved' or 'concatenated', got 'sideways'"),
-        (4, {"spacing": "wide"}, r"spacing must be 'vaswani' or 'tensor2tensor', got 'wide'"),
+        *(
+            (lambda dim=dim, options=options: rj.sinusoidal(jnp.arange(3), dim, **options), message)
+            for dim, options, message in [
+                (0, {}, r"dim must be at least 1, got 0"),
+                (-2, {}, r"dim must be at least 1, got -2"),
+                (4, {"base": 0.0}, r"base must be positive, got 0.0"),
+                (4, {"base": -10.0}, r"base must be positive, got -10.0"),
+                (4, {"base": math.nan}, r"base must be positive, got nan"),
+                (4, {"order": "sideways"}, r"order must be 'interleaved' or 'concatenated', got 'sideways'"),
+                (4, {"spacing": "wide"}, r"spacing must be 'vaswani' or 'tensor2tensor', got 'wide'"),
+            ]
+        ),
+        (lambda: rj.sinusoidal_shift(1, 5), r"needs an even dim, got 5"),
+        (lambda: rj.sinusoidal_shift(1, 0), r"at least 1, got 0"),
+        (lambda: rj.sinusoidal_shift(1, 4, base=-1.0), r"base must be positive, got -1.0"),
     ],
 )
-def test_errors_say_what_came(dim: int, options: dict, message: str) -> None:
+def test_errors_name_what_came(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rj.sinusoidal(jnp.arange(3), dim, **options)
-
-
-@pytest.mark.parametrize(
-    ("dim", "base", "message"),
-    [
-        (5, 10_000.0, r"needs an even dim, got 5"),
-        (0, 10_000.0, r"at least 1, got 0"),
-        (4, -1.0, r"base must be positive, got -1.0"),
-    ],
-)
-def test_errors_of_the_shift(dim: int, base: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        rj.sinusoidal_shift(1, dim, base=base)
+        make()

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=8, num_heads=2, head_dim=4)
@@ -68,9 +69,7 @@ def test_log_n_of_arrays_traced_and_not():
     assert float(jax.grad(traced)(5.0)) == 0
 
 
-@pytest.mark.parametrize(
-    "encoder", [rj.LogN(original_length=3), rj.LogN(original_length=3, by="length"), rj.LogitScale(scale=2.5)]
-)
+@for_each("encoder", [rj.LogN(original_length=3), rj.LogN(original_length=3, by="length"), rj.LogitScale(scale=2.5)])
 def test_only_queries_are_scaled_and_dtypes_kept(encoder):
     at = np.array([0, 2, 3, 9, 26, 80, 81])
     q, k, _ = contents(dtype=jnp.bfloat16)
@@ -123,17 +122,6 @@ def test_padding_positions_below_zero_are_not_scaled():
     np.testing.assert_array_equal(turned(rj.LogN(original_length=8), q, k, at)[0], q)
 
 
-@pytest.mark.parametrize("by", ["position", "length"])
-def test_decoding_is_the_row_of_the_whole(by):
-    encoder = rj.LogN(original_length=2, by=by)
-    q, k, v = contents()
-    whole = attended(encoder, q, k, v, rj.Positions(query=jnp.arange(LENGTH), length=jnp.asarray(30)))
-    for t in (0, 3, 6):
-        one = rj.Positions(query=jnp.array([t]), key=jnp.arange(LENGTH), length=jnp.asarray(30))
-        got = attended(encoder, q[t : t + 1], k, v, one)
-        np.testing.assert_allclose(got, whole[t : t + 1], rtol=1e-5, atol=1e-6)
-
-
 def test_packing_counts_within_a_document():
     encoder = rj.LogN(original_length=2)
     q, k, _ = contents()
@@ -165,7 +153,7 @@ def test_deepseeks_softmax_factor_is_apart_from_the_attention_scale():
     np.testing.assert_allclose(got, naive(*turned(plain, q, k, at), v, [m**2] * LENGTH), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "expected"),
     [
         ({}, 1.0),  # without mscale_all_dim there is no such factor
@@ -175,7 +163,6 @@ def test_deepseeks_softmax_factor_is_apart_from_the_attention_scale():
         ({"mscale_all_dim": 1.0, "factor": 1.0}, 1.0),
         ({"mscale_all_dim": 1.0, "attention_factor": 3.0}, (0.1 * math.log(40) + 1) ** 2),
     ],
-    ids=str,
 )
 def test_softmax_scale_is_m_of_mscale_all_dim_squared(options, expected):
     yarn = rj.YaRN(**{"factor": 40.0, "original_length": 4096} | options)
@@ -197,15 +184,15 @@ def test_gradients_are_finite_at_every_position():
 
 
 def test_what_reads_the_length_says_so():
-    assert rj.LogN(original_length=8, by="length").needs_length
-    assert not rj.LogN(original_length=8).needs_length
-    assert rj.LogN(original_length=8).presumed_lengths == {8}
-    assert rj.LogN(original_length=8).variant_fields == {"original_length"}
-    assert rj.LogitScale(scale=2.0).variant_fields == {"scale"}
+    assert rj.LogN(original_length=8, by="length").requirements.length
+    assert not rj.LogN(original_length=8).requirements.length
+    assert rj.LogN(original_length=8).requirements.original_lengths == {8}
+    assert rj.LogN(original_length=8).retunable == {"original_length"}
+    assert rj.LogitScale(scale=2.0).retunable == {"scale"}
     assert rj.LogitScale(scale=2).scale == 2.0
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.log_n_scale(4, original_length=1), "LogN original_length must be at least 2, got 1: the logarithm of 1 is 0"),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.model.attention import attend
 
 DIMS = rj.Dims(width=6, num_heads=3, head_dim=2)
@@ -57,7 +58,7 @@ def biased(params, q, k, positions):
     return ENCODER.bias(tables, q, k, positions)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+@for_each("dtype", [jnp.float32, jnp.bfloat16])
 def test_a_bias_is_its_three_terms(dtype):
     params = drawn()
     q, k = contents(2, dtype=dtype)
@@ -117,20 +118,7 @@ def test_the_sign_of_the_distance_counts():
     assert np.abs(behind - ahead).max() > 0.1
 
 
-def test_decoding_is_the_row_of_the_whole_and_packing_the_documents():
-    params = drawn()
-    q, k = jax.random.normal(jax.random.key(5), (2, 9, 3, 2))
-    whole = biased(params, q, k, rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = biased(params, q[t : t + 1], k, rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_allclose(one, whole[:, t : t + 1], atol=1e-5)
-    packed = biased(params, q, k, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    np.testing.assert_allclose(packed[:, :5, :5], whole[:, :5, :5], atol=1e-5)
-    alone = biased(params, q[5:], k[5:], rj.Positions(query=jnp.arange(4)))
-    np.testing.assert_allclose(packed[:, 5:, 5:], alone, atol=1e-5)
-
-
-@pytest.mark.parametrize("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]], ids=["zero", "near", "far"])
+@for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]])
 def test_gradients_are_finite(at):
     """To parameters, queries and keys; head_dim is 2."""
     params, (q, _) = drawn(), contents()
@@ -181,13 +169,13 @@ def test_initial_numbers_have_the_stated_spread():
     np.testing.assert_array_equal(got, 0)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (lambda: rj.TransformerXL(init_scale=-0.1), "TransformerXL init_scale must be finite and not negative, got -0.1"),
         (
-            lambda: ENCODER.check(rj.Dims(width=7, num_heads=1, head_dim=7), 10),
-            "TransformerXL needs an even width, got 7: its sinusoid pairs sines with cosines",
+            lambda: rj.check_requirements(ENCODER, rj.Dims(width=7, num_heads=1, head_dim=7), max_position=9),
+            "TransformerXL needs an even width, got 7: its sinusoids are pairs of a sine and a cosine",
         ),
         (lambda: rj.TransformerXL(base=0.0), "base must be positive, got 0.0"),
     ],

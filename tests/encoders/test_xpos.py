@@ -13,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
+from rope_jax.encoders.base import changed_options
 
 DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
 QUERY = np.array([[0, 3, 7, 40], [2, 2, 90, 130]])  # neither contiguous nor sorted
@@ -63,8 +65,8 @@ def test_decays_are_the_papers():
     assert rj.xpos_decay(8).dtype == jnp.float32
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize(
+@for_each("layout", ["half", "interleaved"])
+@for_each(
     "options",
     [
         {},
@@ -72,7 +74,6 @@ def test_decays_are_the_papers():
         {"rotary_fraction": 0.5, "head_fraction": 0.5, "scale_base": 64.0},
         {"rotary_fraction": 0.25},  # one pair
     ],
-    ids=str,
 )
 def test_scores_are_those_of_rope_that_decay(layout, options):
     encoder = rj.XPos(layout=layout, **options)
@@ -95,7 +96,7 @@ def test_scores_are_relative_and_the_same_from_any_centre(shift, centre):
     np.testing.assert_allclose(elsewhere, got, rtol=2e-3, atol=4e-3)
 
 
-@pytest.mark.parametrize("centre", CENTRES)
+@for_each("centre", CENTRES)
 def test_at_the_centre_it_is_rope_and_norms_balance_elsewhere(centre):
     q, k = contents()
     at = rj.Positions(query=jnp.full(4, centre), key=jnp.full(5, centre))
@@ -123,20 +124,6 @@ def test_a_frequency_map_turns_more_slowly_and_leaves_the_decay():
     assert np.abs(ours - plain).max() > 0.1
 
 
-def test_decoding_and_packing():
-    encoder = rj.XPos(scale_base=20.0)
-    q = jax.random.normal(jax.random.key(3), (9, 2, 8))
-    whole = turned(encoder, q, q[::-1], rj.Positions(query=jnp.arange(9)))
-    for t in (0, 4, 8):
-        one = turned(encoder, q[t : t + 1], q[::-1], rj.Positions(query=jnp.array([t]), key=jnp.arange(9)))
-        np.testing.assert_allclose(one[0], whole[0][t : t + 1], rtol=1e-6, atol=1e-7)
-        np.testing.assert_allclose(one[1], whole[1], rtol=1e-6, atol=1e-7)
-    packed = turned(encoder, q, q, rj.Positions(query=jnp.array([0, 1, 2, 3, 4, 0, 1, 2, 3])))
-    alone = turned(encoder, q[5:], q[5:], rj.Positions(query=jnp.arange(4)))
-    for ours, theirs in zip(packed, alone, strict=True):
-        np.testing.assert_allclose(ours[5:], theirs, rtol=1e-6, atol=1e-7)
-
-
 def test_bfloat16_comes_back_and_the_tables_stay_float32():
     q, k = contents(dtype=jnp.bfloat16)
     at = rj.Positions(query=jnp.array([4000, 4001, 4003, 4100]), key=jnp.array([4000, 3999, 3001, 3990, 4002]))
@@ -149,22 +136,13 @@ def test_bfloat16_comes_back_and_the_tables_stay_float32():
     assert {leaf.dtype for leaf in jax.tree.leaves(tables)} == {jnp.dtype(jnp.float32)}
 
 
-def test_vmap_is_a_loop():
-    q, k = contents(2)
-    at = rj.Positions(query=jnp.asarray(QUERY), key=jnp.asarray(KEY))
-    whole = turned(rj.XPos(), q, k, at)
-    mapped = jax.vmap(lambda q, k, m, n: turned(rj.XPos(), q, k, rj.Positions(query=m, key=n)))(q, k, at.query, at.key)
-    for ours, theirs in zip(mapped, whole, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize(("scale_base", "centre"), [(512.0, 0.0), (8.0, 0.0), (512.0, 10_000.0), (64.0, -50.5)])
+@for_each(("scale_base", "centre"), [(512.0, 0.0), (8.0, 0.0), (512.0, 10_000.0), (64.0, -50.5)])
 def test_up_to_the_longest_length_that_check_accepts_nothing_leaves_float32(scale_base, centre):
     encoder = rj.XPos(scale_base=scale_base, centre=centre)
 
     def accepts(length):
         try:
-            encoder.check(DIMS, length)
+            rj.check_requirements(encoder, DIMS, max_position=length - 1)
         except ValueError:
             return False
         return True
@@ -184,26 +162,27 @@ def test_up_to_the_longest_length_that_check_accepts_nothing_leaves_float32(scal
     np.testing.assert_allclose(got[:, *own], expected[:, *own], rtol=1e-3)
     for leaf in jax.tree.leaves(encoder.tables(encoder.prepare({}, None, DIMS), rj.Positions(query=jnp.array([0, low - 1])))):
         assert np.isfinite(np.asarray(leaf)).all()
-    with pytest.raises(ValueError, match="would leave float32"):
-        encoder.check(DIMS, high)
-    encoder.check(DIMS, 1)
+    with pytest.raises(ValueError, match="in float32, but position"):
+        rj.check_requirements(encoder, DIMS, max_position=high - 1)
+    rj.check_requirements(encoder, DIMS, max_position=0)
 
 
 def test_the_refusal_names_a_remedy_that_works():
-    with pytest.raises(ValueError, match="raise scale_base to 783, or move the centre to") as caught:
-        rj.XPos().check(DIMS, 50_000)
-    assert "scale_base=512.0" in str(caught.value)
-    assert "49999 positions from the centre" in str(caught.value)
-    centre = float(str(caught.value).rsplit(" ", 1)[1])
-    rj.XPos(centre=centre).check(DIMS, 50_000)
-    rj.XPos(scale_base=783.0).check(DIMS, 50_000)
-    with pytest.raises(ValueError, match=r"raise scale_base to 3132$"):  # no centre helps
-        rj.XPos().check(DIMS, 200_000)
-    with pytest.raises(ValueError, match="would leave float32"):  # the first position is too far from such a centre
-        rj.XPos(centre=1e6).check(DIMS, 2)
+    message = (
+        "XPos(scale_base=512.0, centre=0.0) holds positions up to 32696 from its centre in float32, but position 49999 is "
+        "required; raise scale_base, or move the centre"
+    )
+    with pytest.raises(ValueError, match=re.escape(message)):
+        rj.check_requirements(rj.XPos(), DIMS, max_position=49_999)
+    rj.check_requirements(rj.XPos(centre=25_000.0), DIMS, max_position=49_999)
+    rj.check_requirements(rj.XPos(scale_base=783.0), DIMS, max_position=49_999)
+    for centre in (0.0, 32_000.0):  # no centre helps, since position 0 must be held too
+        with pytest.raises(ValueError, match="holds positions up to 32696 from its centre"):
+            rj.check_requirements(rj.XPos(centre=centre), DIMS, max_position=199_999)
+    rj.check_requirements(rj.XPos(scale_base=3132.0), DIMS, max_position=199_999)
 
 
-@pytest.mark.parametrize("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]], ids=["zero", "near", "far"])
+@for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]])
 def test_gradients_are_finite_with_one_pair_too(at):
     encoder = rj.XPos(learn_base=True, rotary_fraction=0.25)
     q, _ = contents()
@@ -221,22 +200,26 @@ def test_gradients_are_finite_with_one_pair_too(at):
 
 def test_its_variants_are_ropes():
     """Decay and centre act on positions, past what a variant prepares."""
-    assert rj.XPos().changed_by(rj.XPos(scaling=rj.NTK(factor=2.0), base=50.0)) == set()
-    assert rj.XPos().changed_by(rj.XPos(scale_base=64.0, centre=2.0, layout="interleaved")) == {"scale_base", "centre", "layout"}
-    assert rj.XPos().changed_by(rj.RoPE()) == {"the class"}
+
+    def changes(variant):
+        return set(changed_options(rj.XPos(), variant)) - rj.XPos().retunable
+
+    assert changes(rj.XPos(scaling=rj.NTK(factor=2.0), base=50.0)) == set()
+    assert changes(rj.XPos(scale_base=64.0, centre=2.0, layout="interleaved")) == {"scale_base", "centre", "layout"}
+    assert changes(rj.RoPE()) == {"the class"}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
-        (lambda: rj.xpos_decay(7), "rotary_dim must be even and at least 2, got 7: features are turned in pairs"),
-        (lambda: rj.xpos_decay(0), "rotary_dim must be even and at least 2, got 0: features are turned in pairs"),
+        (lambda: rj.xpos_decay(7), "rotary_dim must be even and at least 2, got 7: features are rotated in pairs"),
+        (lambda: rj.xpos_decay(0), "rotary_dim must be even and at least 2, got 0: features are rotated in pairs"),
         (lambda: rj.XPos(scale_base=0.0), "XPos scale_base must be positive, got 0.0; the paper's is 512.0"),
         (lambda: rj.XPos(scale_base=math.inf), "XPos scale_base must be positive, got inf; the paper's is 512.0"),
         (lambda: rj.XPos(centre=math.nan), "XPos centre must be finite, got nan; 0.0 is the first position"),
         (
-            lambda: rj.XPos(sections=(2, 2)),
-            "XPos decays along one axis, got sections=(2, 2); leave them out, or use RoPE",
+            lambda: rj.XPos(centre=1e6),
+            "XPos centre=1000000.0 is more than 32696 positions from position 0, which is too far for float32 with scale_base=512.0",
         ),
     ],
 )

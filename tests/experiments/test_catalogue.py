@@ -7,6 +7,7 @@ import pytest
 
 import rope_jax as rj
 from experiments import catalogue
+from looping import for_each
 
 KINDS = [*catalogue.classes(rj.Encoder), *catalogue.classes(rj.FrequencyMap)]
 
@@ -15,7 +16,7 @@ def test_the_page_is_made_from_the_code():
     assert catalogue.PAGE.read_text() == catalogue.page(), "run: python -m experiments.catalogue"
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@for_each("kind", KINDS)
 def test_examples_run(kind):
     names = {}
     exec(catalogue.PREAMBLE, names)

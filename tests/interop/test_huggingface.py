@@ -4,11 +4,11 @@ import dataclasses
 import json
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.interop import rope_from_hf, rope_to_hf
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
@@ -30,7 +30,7 @@ MLA = {"qk_rope_head_dim": 64, "qk_nope_head_dim": 128}
 SECTIONS = {"mrope_section": [4, 2, 2]}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "expected"),
     [
         # every type, as a rope part alone
@@ -124,8 +124,8 @@ def test_what_a_config_means(config, expected):
     assert json.dumps(config) == before
 
 
-@pytest.mark.parametrize("entry", [YARN, LLAMA3, LONG | {"factor": 4.0}], ids=lambda e: e["rope_type"])
-@pytest.mark.parametrize(
+@for_each("entry", [YARN, LLAMA3, LONG | {"factor": 4.0}])
+@for_each(
     ("top", "inside", "longest", "expected"),
     [
         (256, 512, 4096, 256),
@@ -155,7 +155,7 @@ def test_the_trained_length_of_a_dynamic_rope_is_the_longest():
     assert rope_from_hf(whole) == rj.RoPE(scaling=rj.DynamicNTK(factor=2.0, original_length=64))
 
 
-@pytest.mark.parametrize("part", [LAYERS, {"rope_parameters": LAYERS}, {"layer_types": list(LAYERS), "rope_scaling": LAYERS}])
+@for_each("part", [LAYERS, {"rope_parameters": LAYERS}, {"layer_types": list(LAYERS), "rope_scaling": LAYERS}])
 def test_an_entry_for_each_type_of_layer(part):
     assert rope_from_hf(part, layer_type="full_attention") == rj.RoPE(base=5e5, scaling=OF_YARN)
     assert rope_from_hf(part, layer_type="sliding_attention") == rj.RoPE(base=100.0)
@@ -190,7 +190,7 @@ def test_one_rope_serves_every_type_of_layer_that_the_config_has():
         assert rope_from_hf(config, layer_type=layer_type) == rj.RoPE(scaling=OF_YARN)
 
 
-@pytest.mark.parametrize("head_dim", range(2, 200))
+@for_each("head_dim", range(2, 200))
 def test_a_rotary_dim_is_kept_exactly(head_dim):
     for rotary_dim in range(2, head_dim + 1, 2):
         assert rope_from_hf({"head_dim": head_dim, "rotary_dim": rotary_dim}).rotary_dim(head_dim) == rotary_dim

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.interop import rope_from_hf, rope_to_hf
 
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}
@@ -31,7 +32,7 @@ def without(config, *keys):
     return {key: value for key, value in config.items() if key not in keys}
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "message"),
     [
         (without({"rope_type": "linear", "factor": 2.0}, "factor"), "a 'linear' rope needs factor; add it"),
@@ -57,7 +58,7 @@ def test_a_key_that_is_missing(config, message):
         rope_from_hf({"rope_scaling": config})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "message"),
     [
         (YARN | {"beta_fats": 32}, "a key of a 'yarn' rope must be one of .*; perhaps you meant 'beta_fast', got beta_fats=32"),
@@ -78,7 +79,7 @@ def test_a_key_or_type_that_is_unknown(config, message):
         rope_from_hf({"rope_parameters": config} | MODEL)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "message"),
     [
         ({"rope_theta": "10000"}, "rope_theta must be a positive number, got '10000'"),
@@ -136,7 +137,7 @@ def test_a_value_that_cannot_be(config, message):
         rope_from_hf({"rope_parameters": config})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "message"),
     [
         ({"rope_scaling": "yarn"}, "rope_scaling must be a mapping or null, got 'yarn'"),
@@ -153,8 +154,8 @@ def test_a_value_that_cannot_be(config, message):
         (MODEL | {"rope_interleave": "yes"}, "rope_interleave must be true or false, got 'yes'"),
         (MODEL | {"model_type": ["glm"]}, r"model_type must be a string, got \['glm'\]"),
         (MODEL | {"rotary_dim": 8.0}, "rotary_dim must be a positive integer, got 8.0"),
-        (MODEL | {"rotary_dim": 32}, "rotary_dim must be a part of head_dim, got rotary_dim=32 and head_dim=16"),
-        ({"rotary_dim": 32}, "rotary_dim must be a part of head_dim, got rotary_dim=32 and head_dim=None"),
+        (MODEL | {"rotary_dim": 32}, "rotary_dim must be at most head_dim, got rotary_dim=32 and head_dim=16"),
+        ({"rotary_dim": 32}, "rotary_dim must be at most head_dim, got rotary_dim=32 and head_dim=None"),
         (MODEL | {"qk_rope_head_dim": "64"}, "qk_rope_head_dim must be a positive integer, got '64'"),
         (
             {"max_position_embeddings": "long", "rope_scaling": YARN},
@@ -194,7 +195,7 @@ def test_a_whole_config_that_cannot_be(config, message):
         rope_from_hf(config)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "layer_type", "message"),
     [
         (LAYERS, None, "layer_type must be one of 'full_attention', 'sliding_attention', got None"),
@@ -226,25 +227,25 @@ def test_a_layer_that_is_not_there(config, layer_type, message):
         rope_from_hf(config, layer_type=layer_type)
 
 
-@pytest.mark.parametrize("config", [None, "llama", [1], 3])
+@for_each("config", [None, "llama", [1], 3])
 def test_what_is_no_config(config):
     with pytest.raises(ValueError, match="rope_from_hf reads a mapping"):
         rope_from_hf(config)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("rope", "message"),
     [
         (rj.RoPE(scaling=rj.NTK(factor=2.0)), r"scaling=NTK\(factor=2.0\); for a rotated width d it is plain RoPE: replace\("),
         (rj.RoPE(scaling=rj.DynamicLinear(original_length=8)), r"scaling=DynamicLinear\(original_length=8\); .*Linear\(factor"),
         (rj.RoPE(scaling=rj.Resonance()), r"scaling=Resonance\(of=None\); write one of 'default', 'linear'"),
         (rj.RoPE(learn_base=True), r"learn_base=True; .*replace\(rope, base=..., learn_base=False\)"),
-        (rj.RoPE(learn_angles=True), "learn_angles=True; a config holds no learned frequencies"),
-        (rj.RoPE(head_fraction=0.5), "head_fraction=0.5; Hugging Face models turn all heads"),
+        (rj.RoPE(learn_angles=True), "learn_angles=True; a config has no key for learned frequencies"),
+        (rj.RoPE(head_fraction=0.5), "head_fraction=0.5; Hugging Face models rotate all heads"),
         (rj.RoPE(exact=True), r"exact=True; .*replace\(rope, exact=False\)"),
-        (rj.RoPE(sections=(4, 4), arrangement="axial"), "arrangement='axial'; it knows 'chunked' and 'interleaved'"),
+        (rj.RoPE(sections=(4, 4), arrangement="axial"), "arrangement='axial'; use 'chunked' or 'interleaved'"),
         (rj.RoPE(rotary_fraction=0.5, scaling=rj.Proportional(fraction=0.5)), "rotary_fraction=0.5 together with Proportional"),
-        (rj.RoPE(scaling=rj.YaRN(factor=2.0, original_length=8, mscale=0.0)), "YaRN mscale=0.0, which would read back as None"),
+        (rj.RoPE(scaling=rj.YaRN(factor=2.0, original_length=8, mscale=0.0)), "YaRN mscale=0.0, which would be read back as None"),
         (rj.Learned(max_length=8), "writes RoPE and NoPE, got Learned"),
         (rj.ALiBi(), "writes RoPE and NoPE, got ALiBi"),
         (
@@ -283,7 +284,7 @@ def test_every_field_of_rope_is_written_or_refused():
             assert rope_from_hf(written) == rope != rj.RoPE()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("config", "message"),
     [
         ({"model_type": "llama", "rope_scalling": LLAMA3}, "'rope_scalling'|perhaps you meant 'rope_scaling'"),

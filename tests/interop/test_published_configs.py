@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.interop import rope_from_hf, rope_to_hf
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -15,7 +16,7 @@ CONFIGS = {path.stem: json.loads(path.read_text()) for path in FILES}
 CASES = [(name, index) for name, fixture in CONFIGS.items() for index in range(len(fixture["expected"]))]
 
 
-@pytest.mark.parametrize(("name", "index"), CASES)
+@for_each(("name", "index"), CASES)
 def test_frequencies_of_published_configs(name, index):
     case = CONFIGS[name]["expected"][index]
     rope = rope_from_hf(CONFIGS[name]["config"], layer_type=case["layer_type"])
@@ -26,7 +27,7 @@ def test_frequencies_of_published_configs(name, index):
     assert rope_from_hf(json.loads(json.dumps(rope_to_hf(rope)))) == rope
 
 
-@pytest.mark.parametrize("name", [name for name, fixture in CONFIGS.items() if "tables" in fixture])
+@for_each("name", [name for name, fixture in CONFIGS.items() if "tables" in fixture])
 def test_several_axes_of_published_configs(name):
     """Qwen2-VL's sections name half of what its code splits, cos and sin twice over: that is our chunked arrangement."""
     expected = CONFIGS[name]["tables"]
@@ -38,7 +39,7 @@ def test_several_axes_of_published_configs(name):
     np.testing.assert_allclose(sin, expected["sin"], atol=2e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "layer_type", "expected"),
     [
         (
@@ -82,7 +83,7 @@ def test_a_factor_that_is_not_given_is_the_ratio_of_the_lengths():
 GENERATED = json.loads((FIXTURES / "transformers_5_24.json").read_text())["frequencies"]
 
 
-@pytest.mark.parametrize("case", GENERATED, ids=lambda case: case["config"]["rope_parameters"]["rope_type"])
+@for_each("case", GENERATED)
 def test_frequencies_of_generated_configs(case):
     got = rope_from_hf(case["config"]).frequencies(case["head_dim"], length=case["length"])
     np.testing.assert_allclose(got.inv_freq, case["inv_freq"], rtol=2e-6)

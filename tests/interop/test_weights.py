@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.interop import permute_heads
 
 PERM = {8: [0, 2, 4, 6, 1, 3, 5, 7]}
@@ -60,8 +61,8 @@ def test_there_and_back_is_the_identity(heads, head_dim, data, to, shape):
     assert not heads_first[:, [*range(start), *range(start + rotary_dim, head_dim)]].any()
 
 
-@pytest.mark.parametrize(("rotary_dim", "start"), [(8, 0), (4, 0), (4, 4)])
-@pytest.mark.parametrize("to", ["half", "interleaved"])
+@for_each(("rotary_dim", "start"), [(8, 0), (4, 0), (4, 4)])
+@for_each("to", ["half", "interleaved"])
 def test_scores_are_the_same_after_conversion(to, rotary_dim, start):
     """Grouped queries: 4 query heads over 2 key heads; kernel and bias; partial rotation, at either end of a head."""
     width, head_dim, length = 16, 8, 6
@@ -89,7 +90,7 @@ def test_scores_are_the_same_after_conversion(to, rotary_dim, start):
     assert not np.allclose(scores(kernels, biases, to), before, atol=1e-2)  # unconverted, they are not
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, jnp.bfloat16, bool])
+@for_each("dtype", [np.float32, np.float16, np.int8, jnp.bfloat16, bool])
 def test_any_dtype_on_host_and_device_and_compiled(dtype):
     weights = np.arange(24).reshape(2, 12).astype(dtype)
     host = permute_heads(weights, head_dim=6, rotary_dim=4, to="half")
@@ -101,7 +102,7 @@ def test_any_dtype_on_host_and_device_and_compiled(dtype):
     np.testing.assert_array_equal(host, weights[:, order])
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"to": "llama"}, "converts to 'half' .* or 'interleaved' .* got to='llama'"),

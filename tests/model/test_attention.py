@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import rope_jax as rj
 from examples import BIASES, CONTENT
+from looping import for_each
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.attention import attend, attend_reference, has_fused_kernel
 from rope_jax.model.transformer import functional
 from rope_jax.study.config import ModelConfig
-from rope_jax.study.serialization import described
 from rope_jax.tasks import Batch
 from rope_jax.training.train import loss
 
@@ -92,11 +92,11 @@ def test_key_heads_serve_several_query_heads():
             got = attending(q, k[:, :heads], v[:, :heads], Positions(query=jnp.arange(12)))
             several = (np.repeat(x[:, :heads], 4 // heads, axis=1) for x in (k, v))
             np.testing.assert_allclose(got, naive(q, *several, np.arange(12), np.arange(12)), rtol=2e-5, atol=2e-6)
-    with pytest.raises(ValueError, match="k has 3 heads, which do not divide the 4 of q"):
+    with pytest.raises(ValueError, match="the 4 heads of q must be a multiple of the 3 heads of k"):
         attend(q, k[:, :3], v[:, :3], Positions(query=jnp.arange(12)))
 
 
-@pytest.mark.parametrize("encoder", [rj.ALiBi(), rj.CoPE(max_count=4, init_scale=1.0)], ids=described)
+@for_each("encoder", [rj.ALiBi(), rj.CoPE(max_count=4, init_scale=1.0)])
 def test_sections_equal_the_reference_with_documents_too(encoder):
     q, k, v = inputs(10, 2, 290, 2, 8)
     at = Positions(query=jnp.arange(290) % 200, query_segment=jnp.arange(290) // 200)
@@ -159,7 +159,7 @@ def test_documents_are_kept_apart_with_a_cache_too():
         np.testing.assert_allclose(got[i : i + 1], expected, rtol=2e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("given", "message"),
     [
         ({"key": jnp.arange(4), "query_segment": jnp.zeros(4, int)}, "give query_segment, and key_segment where keys are"),
@@ -234,7 +234,7 @@ def test_on_a_gpu_the_fused_kernel_is_used_where_it_is_the_same_function(monkeyp
     assert not calls
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("encoder", "backward"),
     [(rj.RoPE(), False), (rj.Fire(), False)]
     + [
@@ -250,7 +250,6 @@ def test_on_a_gpu_the_fused_kernel_is_used_where_it_is_the_same_function(monkeyp
             *CONTENT,
         )
     ],
-    ids=lambda value: value if isinstance(value, bool) else described(value),
 )
 def test_memory_grows_with_the_length(encoder, backward):
     """The quickstart's model: what XLA sets aside at 16,384 positions is at most 2.2 times that at 8,192."""

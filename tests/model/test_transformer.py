@@ -6,10 +6,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.encoders.base import Encoder
+from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
@@ -37,14 +38,14 @@ class Probe(Encoder):
         return x + tables
 
 
-@pytest.mark.parametrize("length", [9, 140])  # one block of queries, and more than one
+@for_each("length", [9, 140])  # one block of queries, and more than one
 def test_causality_by_gradient(length):
     init, apply = functional(CONFIG, 10, Probe())
     params = init(jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (length,), 0, 10)
     positions = Positions(query=jnp.arange(length))
     for t in (0, length // 2, length - 1):
-        gradient = jax.grad(lambda probe, t=t: jnp.sum(jnp.sin(apply(params, tokens, positions, probe)[t])))(
+        gradient = jax.grad(lambda probe, t=t: jnp.sum(jnp.sin(apply(params, tokens, positions, (probe,))[t])))(
             jnp.zeros((length, 32))
         )
         influence = np.abs(np.asarray(gradient)).sum(axis=-1)
@@ -52,7 +53,7 @@ def test_causality_by_gradient(length):
         assert (influence[t + 1 :] == 0).all()
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
+@for_each("encoder", ENCODERS)
 def test_padded_equals_unpadded(encoder):
     init, apply = functional(CONFIG, 10, encoder)
     params = init(jax.random.key(0))
@@ -64,7 +65,7 @@ def test_padded_equals_unpadded(encoder):
         np.testing.assert_allclose(padded[row, :length], alone, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
+@for_each("encoder", ENCODERS)
 def test_an_untrained_model_gives_log_vocabulary(encoder):
     task = Copy(alphabet=16)
     init, apply = functional(CONFIG, task.vocabulary, encoder)
@@ -74,26 +75,23 @@ def test_an_untrained_model_gives_log_vocabulary(encoder):
     assert abs(float(value) - np.log(task.vocabulary)) < 0.1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "encoder",
     [rj.Compose(rj.Sinusoidal(), rj.Fire()), rj.Layers(rj.Sinusoidal(), rj.Compose(rj.Learned(max_length=9), rj.RoPE()))],
-    ids=repr,
 )
-@pytest.mark.parametrize("num_layers", [2, 6])
+@for_each("num_layers", [2, 6])
 def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
     config = replace(CONFIG, num_layers=num_layers)
     init, apply = functional(config, 10, encoder)
     _, scanned = functional(config, 10, encoder, implementation=Implementation(scan_layers=True))
-    params = init(jax.random.key(0))
+    params, period = init(jax.random.key(0)), len(as_layers(encoder).encoders)
     tokens, positions = jax.random.randint(jax.random.key(1), (2, 8), 0, 10), Positions(query=jnp.arange(8))
     np.testing.assert_allclose(scanned(params, tokens, positions), apply(params, tokens, positions), rtol=1e-4, atol=1e-5)
     loops = [eqn for eqn in jax.make_jaxpr(scanned)(params, tokens, positions).eqns if eqn.primitive.name == "scan"]
-    assert [eqn.params["length"] for eqn in loops] == (
-        [num_layers // encoder.period - (encoder.period > 1)] if num_layers > encoder.period else []
-    )
+    assert [eqn.params["length"] for eqn in loops] == ([num_layers // period - (period > 1)] if num_layers > period else [])
 
 
-@pytest.mark.parametrize("encoder", ENCODERS, ids=repr)
+@for_each("encoder", ENCODERS)
 def test_vmap_over_seeds_equals_a_loop(encoder):
     init, apply = functional(CONFIG, 10, encoder)
     keys = jax.random.split(jax.random.key(0), 3)
@@ -119,7 +117,7 @@ def test_a_prepared_variant_is_the_encoder_with_that_scaling():
     _, apply_scaled = functional(CONFIG, 10, scaled)
     params = init(jax.random.key(0))
     tokens, positions = jax.random.randint(jax.random.key(1), (2, 8), 0, 10), Positions(query=jnp.arange(8))
-    variant = apply(params, tokens, positions, scaled.prepare(encoding_params(params), None, CONFIG.dims))
+    variant = apply(params, tokens, positions, as_layers(scaled).prepare(encoding_params(params), None, CONFIG.dims))
     np.testing.assert_allclose(variant, apply_scaled(params, tokens, positions), rtol=1e-5, atol=1e-6)
     assert np.abs(variant - apply(params, tokens, positions)).max() > 1e-3
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from looping import for_each
 from rope_jax.interop import rope_from_hf
 
 torch = pytest.importorskip("torch")
@@ -56,7 +57,7 @@ def tables(config):
     return cos[0, :, : cos.shape[-1] // 2].numpy(), sin[0, :, : sin.shape[-1] // 2].numpy()
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@for_each("path", CONFIGS)
 def test_the_fixture_is_what_transformers_says(path):
     fixture = json.loads(path.read_text())
     for case in fixture["expected"]:

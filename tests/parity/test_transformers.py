@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from looping import for_each
 from rope_jax.interop import rope_from_hf
 from rope_jax.interop.rope_types import INTERLEAVED_MODELS
 
@@ -99,7 +100,7 @@ def reference(config, length):
     return inv_freq.numpy(), scale
 
 
-@pytest.mark.parametrize("rope_type", TYPES)
+@for_each("rope_type", TYPES)
 def test_random_configs(rope_type, record_property):
     rng = np.random.default_rng([7, TYPES.index(rope_type)])
     worst_frequency = worst_scale = 0.0
@@ -125,7 +126,7 @@ def tensor(x):
     return torch.from_numpy(np.array(x))
 
 
-@pytest.mark.parametrize("rope_type", ["default", "yarn", "longrope"])
+@for_each("rope_type", ["default", "yarn", "longrope"])
 def test_the_tables_of_a_model(rope_type):
     """cos and sin as a whole Llama rotary embedding gives them, attention scale folded in."""
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -181,7 +182,7 @@ def rotated_by(model_type, q, k, cos, sin):
 HALF_MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "gpt_neox", "phi3", "olmo2", "granite", "glm4_moe")
 
 
-@pytest.mark.parametrize("model_type", [*sorted(INTERLEAVED_MODELS), *HALF_MODELS])
+@for_each("model_type", [*sorted(INTERLEAVED_MODELS), *HALF_MODELS])
 def test_the_layout_of_a_model(model_type):
     """Scores, not features: some models put them in another order while they turn them."""
     rng = np.random.default_rng(9)
@@ -209,7 +210,7 @@ def test_rotations_are_those_of_llama():
             np.testing.assert_allclose(rj.rotate(jnp.asarray(x), cos, sin), y[0], atol=1e-6)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@for_each("bidirectional", [False, True])
 def test_t5_buckets(bidirectional):
     from transformers.models.t5.modeling_t5 import T5Attention
 

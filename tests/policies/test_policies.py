@@ -10,6 +10,7 @@ import pytest
 
 import rope_jax as rj
 from examples import ENCODERS
+from looping import for_each
 from rope_jax import policies
 from rope_jax.model.transformer import functional
 from rope_jax.optimizers import WarmupCosine
@@ -54,7 +55,7 @@ def test_the_list_is_complete():
     assert {kind.__name__ for kind in public | {Policy}} == set(policies.__all__)
 
 
-@pytest.mark.parametrize("policy", DRAWN, ids=described)
+@for_each("policy", DRAWN)
 def test_a_drawn_policy_is_its_function_for_every_example(policy):
     """With the example's own key and length, in a batch as alone, whatever it is padded to."""
     keys, batch, wide = keys_of(1, 3), batch_of(), batch_of(max_length=9)
@@ -108,7 +109,7 @@ def test_the_grid_puts_the_answer_beside_the_question():
         assert reverse.targets[i, y].tolist() == [EOS if token == SEP else token for token in beside]
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=described)
+@for_each("policy", POLICIES)
 def test_a_policy_fits_under_jit(policy):
     keys, batch = keys_of(2, 3), batch_of()
     traced = jax.jit(policy.positions)(keys, batch)
@@ -157,7 +158,7 @@ def _quick_compilation():
 
 
 @pytest.mark.usefixtures("_quick_compilation")
-@pytest.mark.parametrize("encoder", ONE_EACH, ids=described)
+@for_each("encoder", ONE_EACH)
 def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encoder):
     """Three steps on one batch lower the loss; what is refused says why, and would fail if it were run."""
     init, _ = functional(MODEL, TASK.vocabulary, encoder)
@@ -189,7 +190,7 @@ def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encode
     assert refused == expected | (real if tables else set())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("encoder", "policy", "message"),
     [
         (rj.RoPE(), Randomized(max_position=14), r"Randomized max_position=14 is below the 15 input positions .* copy; raise it"),
@@ -213,7 +214,7 @@ def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, mess
         cell(encoder, policy)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("make", "message"),
     [
         (

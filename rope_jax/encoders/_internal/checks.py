@@ -1,4 +1,4 @@
-"""Checks that several encoders make of their options."""
+"""Checks that several encoders use."""
 
 import math
 from typing import Any
@@ -9,7 +9,9 @@ import jax
 def require_scale(name: str, value: float) -> None:
     """Raises ValueError unless the standard deviation called `name` is finite and not negative."""
     if not 0 <= value < math.inf:
-        raise ValueError(f"{name} must be finite and not negative, got {value}; the usual one is 0.02, and 0.0 begins at zero")
+        raise ValueError(
+            f"{name} must be finite and not negative, got {value}; the usual value is 0.02, and 0.0 starts with zeros"
+        )
 
 
 def is_traced(*values: Any) -> bool:

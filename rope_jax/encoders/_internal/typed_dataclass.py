@@ -36,7 +36,7 @@ class Checked:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if not _fits(value, declared[field.name]):
-                raise ValueError(f"{type(self).__name__} {field.name} must be {_said(declared[field.name])}, got {value!r}")
+                raise ValueError(f"{type(self).__name__} {field.name} must be {_described(declared[field.name])}, got {value!r}")
             object.__setattr__(self, field.name, _coerced(value, declared[field.name]))
 
 
@@ -61,7 +61,7 @@ def _fits(value: Any, declared: Any) -> bool:
 
 
 def _coerced(value: Any, declared: Any) -> Any:
-    """An int where a float is declared, as that float; a tuple item by item."""
+    """The value, with an int converted to float where a float is declared; also within tuples."""
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is tuple:
         return tuple(_coerced(item, arguments[0]) for item in value)
@@ -70,14 +70,14 @@ def _coerced(value: Any, declared: Any) -> Any:
     return float(value) if declared is float else value
 
 
-def _said(declared: Any) -> str:
+def _described(declared: Any) -> str:
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is typing.Literal:
         return " or ".join(repr(argument) for argument in arguments)
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_said(argument) for argument in arguments)
+        return " or ".join(_described(argument) for argument in arguments)
     if origin is tuple:
-        return f"a tuple, of which each is {_said(arguments[0])}"
+        return f"a tuple, of which each is {_described(arguments[0])}"
     return {int: "an int", float: "a float", str: "a str", bool: "a bool", type(None): "None"}.get(
         declared, f"an object of class {declared.__name__}"
     )

@@ -15,13 +15,13 @@ __all__ = ["Learned"]
 
 @dataclass(frozen=True, kw_only=True)
 class Learned(Encoder):
-    """Adds row p of a learned table to the embedding at position p. The table has no row past `max_length`.
+    """Adds row p of a learned table to the embedding at position p (Gehring et al. 2017, arXiv:1705.03122, section 3.1).
 
-    Rows that training never visits keep their initial values, but for weight decay: a table longer than the training length
-    is allowed, and shows what an untrained row does.
+    The table has no row for position max_length or later. Rows that training does not use keep their initial values, apart from
+    weight decay. A table longer than the training length is allowed, and shows the effect of untrained rows.
 
     Formula: x + table[p], table learned
-    Extrapolates: no, there is no row past max_length
+    Extrapolates: no, there is no row from max_length on
     Knows: nothing
 
     Example:
@@ -55,11 +55,11 @@ class Learned(Encoder):
         )
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
-        """Looks rows up. A position outside the table is an error, or NaN where positions are traced; never a clamp."""
+        """Adds rows of the table. A position outside it is an error, or NaN where positions are traced; it is never clamped."""
         p = positions.along(None, "Learned").query
         if not jnp.issubdtype(p.dtype, jnp.integer):
             raise ValueError(
-                f"Learned needs integer positions to look rows up, got {p.dtype}; round them, or use an encoder that is a "
+                f"Learned needs integer positions, got {p.dtype}; round them, or use an encoder that is a "
                 "function of real positions, such as Sinusoidal or RoPE"
             )
         if not is_traced(p) and p.size:
@@ -70,7 +70,7 @@ class Learned(Encoder):
                     f"Learned(max_length={self.max_length}) has no row for position {outside[0]}; raise max_length, or "
                     f"evaluate this encoder at lengths up to {self.max_length}"
                 )
-        p = p.astype(jnp.int32)  # a narrower type cannot hold max_length, which stands for "no row" below
-        # mode="fill" still counts negative positions from the end, so send them past it
+        p = p.astype(jnp.int32)  # a narrower type may not hold max_length, which marks "no row" below
+        # mode="fill" counts negative positions from the end of the table, so they are replaced by max_length
         rows = jnp.take(tables["table"], jnp.where(p < 0, self.max_length, p), axis=0, mode="fill", fill_value=jnp.nan)
         return x + jnp.broadcast_to(rows, x.shape).astype(x.dtype)

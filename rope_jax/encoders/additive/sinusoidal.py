@@ -1,4 +1,4 @@
-"""Sinusoidal encoding, added to the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5)."""
+"""Sinusoidal encoding, which is added to the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -42,8 +42,8 @@ def sinusoidal(
 
     Args:
       positions: [..., T], any integer or float dtype.
-      dim: features; odd is allowed and gives one sine more than cosines.
-      base: the longest wavelength is about 2 pi base.
+      dim: features; with an odd dim there is one sine more than cosines.
+      base: sets the frequencies; the longest wavelength is about 2 pi base positions.
       order: "interleaved" (sin, cos, sin, ...), as the paper; "concatenated" (all sines, then all cosines), as tensor2tensor.
       spacing: "vaswani" base^(-2i/dim), as the paper; "tensor2tensor" base^(-i/max(dim//2 - 1, 1)), as that library.
 
@@ -51,7 +51,7 @@ def sinusoidal(
       float32 [..., T, dim].
 
     Raises:
-      ValueError: dim < 1, base <= 0, or an unknown order or spacing.
+      ValueError: dim is below 1, base is not positive, or the order or spacing is unknown.
     """
     inverse = jnp.asarray(inverse_wavelengths(dim, base, spacing), jnp.float32)
     angles = jnp.expand_dims(jnp.asarray(positions, jnp.float32), -1) * jnp.reshape(inverse, (1,) * jnp.ndim(positions) + (-1,))
@@ -64,21 +64,23 @@ def sinusoidal(
 
 
 def sinusoidal_shift(offset: float, dim: int, *, base: float = 10_000.0) -> jax.Array:
-    """The matrix that moves an interleaved encoding by `offset`: PE(p + offset) = shift @ PE(p) (arXiv:1706.03762, section 3.5).
+    """The matrix that shifts an interleaved encoding by `offset`: PE(p + offset) = shift @ PE(p) (arXiv:1706.03762, section 3.5).
 
     Args:
-      offset: how far to move, in positions; any sign. May be traced.
-      dim: features; even, since each pair needs its sine and its cosine.
+      offset: the shift in positions, of any sign; may be traced.
+      dim: features; even, because each pair needs its sine and its cosine.
       base: as in `sinusoidal`.
 
     Returns:
       float32 [dim, dim], block diagonal with blocks [[cos b, sin b], [-sin b, cos b]], b = offset / base^(2i/dim).
 
     Raises:
-      ValueError: dim odd or < 1, or base <= 0.
+      ValueError: dim is odd or below 1, or base is not positive.
     """
     if dim % 2:
-        raise ValueError(f"sinusoidal_shift needs an even dim, got {dim}: the last sine of an odd one has no cosine")
+        raise ValueError(
+            f"sinusoidal_shift needs an even dim, got {dim}: the last sine of an odd dim has no cosine; add or drop a feature"
+        )
     angles = jnp.asarray(offset, jnp.float32) * jnp.asarray(inverse_wavelengths(dim, base, "vaswani"), jnp.float32)
     sines, cosines = 2 * np.arange(dim // 2), 2 * np.arange(dim // 2) + 1
     shift = jnp.zeros((dim, dim), jnp.float32)
@@ -91,7 +93,7 @@ class Sinusoidal(Encoder):
     """Adds fixed sines and cosines of the position to the embeddings (arXiv:1706.03762, section 3.5).
 
     Formula: x + PE(p), PE(p, 2i) = sin(p / base^(2i/width)), PE(p, 2i+1) = cos(p / base^(2i/width))
-    Extrapolates: yes in form; sums of features and unseen angles are new to the model
+    Extrapolates: yes in form; sums of features and angles beyond training are new to the model
     Knows: nothing
 
     Example:
@@ -116,6 +118,6 @@ class Sinusoidal(Encoder):
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise ValueError(f"Sinusoidal adds to floats, got {x.dtype}; cast x first")
-        at = positions.along(None, "Sinusoidal").query
-        added = sinusoidal(at, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
+        query = positions.along(None, "Sinusoidal").query
+        added = sinusoidal(query, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
         return x + jnp.broadcast_to(added, x.shape).astype(x.dtype)

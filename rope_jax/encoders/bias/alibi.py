@@ -1,4 +1,4 @@
-"""ALiBi, a penalty on distance (Press et al. 2022, arXiv:2108.12409), and hard-ALiBi, a window a head (arXiv:2402.01032)."""
+"""ALiBi, a penalty on distance (Press et al. 2022, arXiv:2108.12409), and hard-ALiBi, windows of heads (arXiv:2402.01032)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -18,8 +18,8 @@ def alibi_slopes(num_heads: int) -> jax.Array:
     """2^(-8(h+1)/n) for a power of two n (arXiv:2108.12409, section 3).
 
     Args:
-      num_heads: n; if it is not a power of two, the slopes are those of the next lower power p, followed by the 1st, 3rd,
-        5th, ... of 2p, as in the released code.
+      num_heads: n. If it is not a power of two, the slopes are those of the next lower power p, followed by the 1st, 3rd,
+        5th, ... slope of 2p, as in the released code.
 
     Returns:
       float32 [num_heads].
@@ -41,10 +41,10 @@ def alibi_bias(q_positions: jax.Array, k_positions: jax.Array, num_heads: int) -
     Args:
       q_positions: [..., Tq], any integer or float dtype.
       k_positions: [..., Tk].
-      num_heads: how many slopes.
+      num_heads: H, the number of slopes.
 
     Returns:
-      float32 [..., num_heads, Tq, Tk].
+      float32 [..., H, Tq, Tk].
     """
     return _penalty(Positions(query=q_positions, key=k_positions), alibi_slopes(num_heads))
 
@@ -56,10 +56,10 @@ def _penalty(positions: Positions, slopes: jax.Array) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class ALiBi(Bias):
-    """Adds -slope * distance to the logits, with a fixed slope a head (arXiv:2108.12409, section 3).
+    """Adds -slope * distance to the logits, with a fixed slope for each head (arXiv:2108.12409, section 3).
 
     Formula: bias[h, q, k] = -slope_scale slope_h |q - k|, slope_h = 2^(-8 (h + 1) / H) for H a power of two
-    Extrapolates: yes, every distance has its penalty
+    Extrapolates: yes, every distance has a penalty
     Knows: nothing
 
     Example:
@@ -74,7 +74,7 @@ class ALiBi(Bias):
 
     def __post_init__(self) -> None:
         if not 0 <= self.slope_scale < math.inf:
-            raise ValueError(f"ALiBi slope_scale must be finite and not negative, got {self.slope_scale}; 1.0 is the paper's")
+            raise ValueError(f"ALiBi slope_scale must be finite and not negative, got {self.slope_scale}; the paper has 1.0")
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
         return self.slope_scale * alibi_slopes(dims.num_heads)
@@ -90,19 +90,19 @@ class ALiBi(Bias):
 
 @dataclass(frozen=True, kw_only=True)
 class HardALiBi(Bias):
-    """Gives some heads a window and the others nothing (Jelassi et al. 2024, arXiv:2402.01032, section 3.1).
+    """Limits some heads to a window and adds nothing in the others (Jelassi et al. 2024, arXiv:2402.01032, section 3.1).
 
     Formula: bias[h, q, k] = 0 if h >= masked_heads or 0 <= q - k <= h, else -8e37 (no weight)
-    Extrapolates: yes, a window is as wide at every length; the other heads see no position
+    Extrapolates: yes, a window has the same width at every length; the other heads see no position
     Knows: nothing
 
     Example:
-      >>> encoder = rj.HardALiBi(masked_heads=1)  # of two heads, head 0 sees one token, its own
+      >>> encoder = rj.HardALiBi(masked_heads=1)  # head 0 of two heads sees only the query's position
       >>> (encoder.bias(encoder.prepare({}, None, dims), q, k, positions)[0] == 0).tolist()
       [[True, False, False], [False, True, False], [False, False, True]]
 
     Attributes:
-      masked_heads: so many of the heads have a window: head h sees the last h + 1 positions, its own included.
+      masked_heads: the number of heads with a window: head h sees the last h + 1 positions, including that of the query.
     """
 
     masked_heads: int
@@ -110,7 +110,7 @@ class HardALiBi(Bias):
     def __post_init__(self) -> None:
         if self.masked_heads < 0:
             raise ValueError(
-                f"HardALiBi masked_heads must not be negative, got {self.masked_heads}; it counts heads with a window"
+                f"HardALiBi masked_heads must not be negative, got {self.masked_heads}; it is the number of heads with a window"
             )
 
     @property
@@ -120,7 +120,8 @@ class HardALiBi(Bias):
     def _require_heads(self, dims: Dims) -> None:
         if self.masked_heads > dims.num_heads:
             raise ValueError(
-                f"HardALiBi masked_heads={self.masked_heads} is above the {dims.num_heads} heads of the model; use at most those"
+                f"HardALiBi masked_heads={self.masked_heads} is above the {dims.num_heads} heads of the model; use at most "
+                f"{dims.num_heads}"
             )
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
@@ -132,7 +133,7 @@ class HardALiBi(Bias):
         positions = self.positions_of(q, k, positions)
         back = -jnp.expand_dims(offsets(positions), -3).astype(jnp.float32)
         width = per_head(tables, back)
-        # far below every logit and finite, so that a sum of two such is finite too
+        # far below every logit, and finite, so that the sum of two such biases is finite too
         return jnp.where(((back >= 0) & (back <= width)) | jnp.isinf(width), 0.0, jnp.finfo(jnp.float32).min / 4)
 
     @property

@@ -24,7 +24,7 @@ class Bias(Encoder):
 
     def __post_init__(self) -> None:
         if self.axis is not None and self.axis < 0:
-            raise ValueError(f"{type(self).__name__} axis must not be negative, got {self.axis}; axes count from 0")
+            raise ValueError(f"{type(self).__name__} axis must not be negative, got {self.axis}; axes are counted from 0")
 
     @property
     def requirements(self) -> Requirements:
@@ -42,16 +42,16 @@ class Bias(Encoder):
 
 
 def offsets(positions: Positions) -> jax.Array:
-    """int32 or float32 [..., Tq, Tk]: key position minus query position; integers are subtracted as such, so none is rounded."""
+    """int32 or float32 [..., Tq, Tk]: key position minus query position; integers are subtracted without rounding."""
     query, key = pairwise(wide(positions.query), wide(positions.keys))
     return key - query
 
 
 def distances(positions: Positions) -> jax.Array:
-    """float32 [..., 1, Tq, Tk]: |q - k|, with an axis for the heads."""
+    """float32 [..., 1, Tq, Tk]: |q - k|, with an axis for heads."""
     return jnp.expand_dims(jnp.abs(offsets(positions)).astype(jnp.float32), -3)
 
 
-def per_head(x: jax.Array, beside: jax.Array) -> jax.Array:
-    """x, [H], with the rank of a bias [..., H, Tq, Tk]."""
-    return leading(x[:, None, None], beside.ndim)
+def per_head(x: jax.Array, distance: jax.Array) -> jax.Array:
+    """x, [H], reshaped to the rank of distance, [..., 1, Tq, Tk]."""
+    return leading(x[:, None, None], distance.ndim)

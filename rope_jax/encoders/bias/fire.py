@@ -1,4 +1,4 @@
-"""FIRE: a learned function of the distance in proportion to the query's position (Li et al. 2024, arXiv:2310.04418)."""
+"""FIRE: a learned function of the distance relative to the query's position (Li et al. 2024, arXiv:2310.04418)."""
 
 import math
 from dataclasses import dataclass
@@ -15,9 +15,10 @@ __all__ = ["Fire"]
 
 @dataclass(frozen=True, kw_only=True)
 class Fire(Bias):
-    """Adds a small network's reading of the logarithmic distance, normalised (arXiv:2310.04418, eq. 18).
+    """Adds the output of a small network for the normalised logarithmic distance (arXiv:2310.04418, eq. 18).
 
-    A function of the distance alone only for queries below the learned threshold; beyond, everything shrinks into one range.
+    For queries below the learned threshold it is a function of the distance alone. Beyond, distances are relative to the position
+    of the query.
 
     Formula: bias[h, q, k] = MLP_h(ln(1 + c |q - k|) / ln(1 + c max(q, threshold))), c, threshold > 0 learned; MLP 1-hidden-ReLU-H
     Extrapolates: yes, the network's input stays between 0 and 1
@@ -29,8 +30,8 @@ class Fire(Bias):
       (2, 3, 3)
 
     Attributes:
-      hidden: units of the network's one hidden layer.
-      init_c, init_threshold: where c and the threshold (in positions) start.
+      hidden: units of the hidden layer of the network.
+      init_c, init_threshold: initial values of c and of the threshold (in positions).
     """
 
     hidden: int = 32
@@ -39,22 +40,22 @@ class Fire(Bias):
 
     def __post_init__(self) -> None:
         if self.hidden < 1:
-            raise ValueError(f"Fire hidden must be at least 1, got {self.hidden}; the paper's is 32")
+            raise ValueError(f"Fire hidden must be at least 1, got {self.hidden}; the paper has 32")
         for name, usual in (("init_c", 0.1), ("init_threshold", 512.0)):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"Fire {name} must be positive, got {getattr(self, name)}; the paper's is {usual}")
+                raise ValueError(f"Fire {name} must be positive, got {getattr(self, name)}; the paper has {usual}")
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        """Weights uniform within 1 / sqrt(inputs); c and the threshold are stored as logarithms."""
+        """Draws weights uniformly within 1 / sqrt(inputs); c and the threshold are stored as logarithms."""
         keys = jax.random.split(key, 4)
-        narrow = self.hidden**-0.5
+        bound = self.hidden**-0.5
         return {
             "log_c": jnp.log(jnp.asarray(self.init_c, jnp.float32)),
             "log_threshold": jnp.log(jnp.asarray(self.init_threshold, jnp.float32)),
             "w1": jax.random.uniform(keys[0], (self.hidden,), jnp.float32, -1.0, 1.0),
             "b1": jax.random.uniform(keys[1], (self.hidden,), jnp.float32, -1.0, 1.0),
-            "w2": jax.random.uniform(keys[2], (self.hidden, dims.num_heads), jnp.float32, -narrow, narrow),
-            "b2": jax.random.uniform(keys[3], (dims.num_heads,), jnp.float32, -narrow, narrow),
+            "w2": jax.random.uniform(keys[2], (self.hidden, dims.num_heads), jnp.float32, -bound, bound),
+            "b2": jax.random.uniform(keys[3], (dims.num_heads,), jnp.float32, -bound, bound),
         }
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
@@ -63,8 +64,8 @@ class Fire(Bias):
         distance = jnp.squeeze(distances(positions), -3)
         scale = jnp.log1p(c * jnp.maximum(positions.query.astype(jnp.float32), threshold))
         scale = jnp.reshape(scale, (1,) * (distance.ndim - 1 - scale.ndim) + (*scale.shape, 1))
-        part = jnp.expand_dims(jnp.log1p(c * distance) / scale, -1)
-        last = (1,) * (part.ndim - 1) + (-1,)
-        hidden = jax.nn.relu(part * tables["w1"].reshape(last) + tables["b1"].reshape(last))
+        normalised = jnp.expand_dims(jnp.log1p(c * distance) / scale, -1)
+        last = (1,) * (normalised.ndim - 1) + (-1,)
+        hidden = jax.nn.relu(normalised * tables["w1"].reshape(last) + tables["b1"].reshape(last))
         out = jnp.matmul(hidden, tables["w2"], precision=jax.lax.Precision.HIGHEST) + tables["b2"].reshape(last)
         return jnp.moveaxis(out, -1, -3)

@@ -1,4 +1,4 @@
-"""KERPLE: kernels of the distance with two learned numbers a head (Chi et al. 2022, arXiv:2205.09921)."""
+"""KERPLE: kernels of the distance with two learned numbers for each head (Chi et al. 2022, arXiv:2205.09921)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,8 +17,8 @@ __all__ = ["Kerple"]
 class Kerple(Bias):
     """Adds a conditionally positive definite kernel of the distance (arXiv:2205.09921, section 4.2).
 
-    Formula: log: -r1 ln(1 + r2 |q - k|); power: -r1 |q - k|^r2 with 0 < r2 <= 2; r1, r2 > 0 are learned, one of each a head
-    Extrapolates: yes, every distance has its penalty
+    Formula: log: -r1 ln(1 + r2 |q - k|); power: -r1 |q - k|^r2 with 0 < r2 <= 2; r1, r2 > 0 are learned for each head
+    Extrapolates: yes, every distance has a penalty
     Knows: nothing
 
     Example:
@@ -33,11 +33,10 @@ class Kerple(Bias):
     kernel: Literal["log", "power"] = "log"
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        """Uniform in the ranges of the released code, less a hundredth at either end.
+        """Draws r1 and r2 uniformly in the ranges of the released code, without a hundredth of the range at either end.
 
-        r1 in (0, 2), r2 in (0, 1) for "log"; r1 in (0, 1), r2 in (0, 2) for "power".
-
-        Stored are ln r1, and ln r2 or (power) ln(r2 / (2 - r2)), so that no step of training leaves the range.
+        For "log", r1 is in (0, 2) and r2 in (0, 1); for "power", r1 is in (0, 1) and r2 in (0, 2). Stored are ln r1, and ln r2 or
+        (power) ln(r2 / (2 - r2)), so that no training step leaves the range.
         """
         first, second = jax.random.uniform(key, (2, dims.num_heads), jnp.float32, 0.01, 0.99)
         if self.kernel == "log":
@@ -51,5 +50,5 @@ class Kerple(Bias):
         if self.kernel == "log":
             return -r1 * jnp.log1p(per_head(jnp.exp(tables["log_r2"]), distance) * distance)
         r2 = per_head(2 * jax.nn.sigmoid(tables["logit_r2"]), distance)
-        # 0^r2 is 0, but its derivative would be 0 * ln 0
+        # 0^r2 is 0, but its derivative by r2 would be 0 * ln 0
         return jnp.where(distance > 0, -r1 * jnp.where(distance > 0, distance, 1.0) ** r2, 0.0)

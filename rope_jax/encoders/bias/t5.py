@@ -1,4 +1,4 @@
-"""T5's relative bias: a learned number for every head and bucket of distances (Raffel et al. 2020, arXiv:1910.10683)."""
+"""T5's relative bias: a learned number for each head and bucket of distances (Raffel et al. 2020, arXiv:1910.10683)."""
 
 import math
 from dataclasses import dataclass, replace
@@ -16,9 +16,9 @@ __all__ = ["T5Bias", "t5_bucket"]
 
 
 def _bucket_of_distance(buckets: int, max_distance: int) -> np.ndarray:
-    """int32 [max_distance + 1]: the bucket of each distance; beyond, it is the last one's.
+    """int32 [max_distance + 1]: the bucket of each distance; larger distances have the bucket of max_distance.
 
-    On the host, in the float32 steps of the released code, so that bounds which are whole numbers fall on the same side.
+    It is computed on the host in the float32 steps of the released code, so that a distance on a bound is in the same bucket.
     """
     exact = buckets // 2
     distance = np.arange(max_distance + 1)
@@ -29,36 +29,36 @@ def _bucket_of_distance(buckets: int, max_distance: int) -> np.ndarray:
 
 
 def _require_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> int:
-    """How many buckets one direction has; ValueError if that leaves none for single distances or for far ones."""
+    """The number of buckets for one direction; ValueError if single distances or far distances would have no bucket."""
     directions = 2 if bidirectional else 1
     if num_buckets < 2 * directions or num_buckets % directions:
         raise ValueError(
             f"T5 num_buckets must be {'even and at least 4 when bidirectional' if bidirectional else 'at least 2'}, "
-            f"got {num_buckets}; the usual one is 32"
+            f"got {num_buckets}; the usual value is 32"
         )
     buckets = num_buckets // directions
     if max_distance <= buckets // 2:
         raise ValueError(
-            f"T5 max_distance must be above {buckets // 2}, up to which every distance has its own bucket, got {max_distance}; "
-            "raise it, or lower num_buckets"
+            f"T5 max_distance must be above {buckets // 2}, got {max_distance}: every distance below {buckets // 2} has a bucket "
+            "by itself; raise max_distance, or lower num_buckets"
         )
     return buckets
 
 
 def t5_bucket(relative_position: jax.Array, *, bidirectional: bool, num_buckets: int = 32, max_distance: int = 128) -> jax.Array:
-    """The bucket of a relative position: one for each small distance, then ever wider ones (arXiv:1910.10683, section 2.1).
+    """The bucket of a relative position: each small distance has one, then buckets widen (arXiv:1910.10683, section 2.1).
 
     Args:
       relative_position: int [...], key position minus query position.
-      bidirectional: half of the buckets are for keys after the query; else all of those share bucket 0.
-      num_buckets: how many.
-      max_distance: from here on, all distances share the last bucket.
+      bidirectional: half of the buckets are for keys after the query; otherwise all such keys share bucket 0.
+      num_buckets: the number of buckets.
+      max_distance: all distances from here on share the last bucket.
 
     Returns:
       int32 [...], from 0 to num_buckets - 1.
 
     Raises:
-      ValueError: relative positions of a float dtype, or num_buckets and max_distance that leave no bucket for some distance.
+      ValueError: relative positions have a float dtype, or num_buckets and max_distance leave no bucket for some distance.
     """
     relative = jnp.asarray(relative_position)
     if not jnp.issubdtype(relative.dtype, jnp.integer):
@@ -79,7 +79,7 @@ def _needs_whole(reader: str, got: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class T5Bias(Bias):
-    """Adds a learned number for every head and bucket of distances (arXiv:1910.10683, section 2.1).
+    """Adds a learned number for each head and bucket of distances (arXiv:1910.10683, section 2.1).
 
     Formula: bias[h, q, k] = table[t5_bucket(k - q), h]
     Extrapolates: yes, all distances from max_distance on share one learned number

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._internal.arrays import heads_alike, leading, wide
+from .._internal.arrays import leading, wide, with_query_heads
 from .._internal.checks import require_scale
 from ..additive.sinusoidal import inverse_wavelengths
 from ..base import Dims, Params, Requirements, Tables
@@ -19,13 +19,14 @@ __all__ = ["TransformerXL"]
 
 @dataclass(frozen=True, kw_only=True)
 class TransformerXL(Bias):
-    """Adds what query and key say of their distance, and of each other's place (arXiv:1901.02860, section 3.3).
+    """Adds terms of the key's content and of the distance, as the query sees it (arXiv:1901.02860, section 3.3).
 
-    The score q . k becomes (q + u) . k + (q + v) . W R(q_position - k_position), of which q . k is attention's own part. With
-    the addition theorem the last term is a product of a turned query and a key's own sines, so no table over pairs is made.
+    The score q . k becomes (q + u) . k + (q + v) . W R(q_position - k_position); the bias is all of it but q . k. By the addition
+    theorem, the last term is a product of a rotated query and the sines and cosines of a key's position, so no table of pairs is
+    needed.
 
     Formula: bias[h, q, k] = (u_h . k + (q + v_h) . W_h R(q - k)) / sqrt(D), R sinusoidal; u, v, W learned, shared by the layers
-    Extrapolates: yes in form; R at distances beyond training is unseen
+    Extrapolates: yes in form; the model has not seen R at distances beyond training
     Knows: nothing
 
     Example:
@@ -34,7 +35,7 @@ class TransformerXL(Bias):
       (2, 3, 3)
 
     Attributes:
-      base: of the sinusoids, as in `sinusoidal`.
+      base: the base of the sinusoids, as in `sinusoidal`.
       init_scale: standard deviation of the initial u, v and W.
     """
 
@@ -53,7 +54,8 @@ class TransformerXL(Bias):
     def _require_even_width(self, dims: Dims) -> None:
         if dims.width % 2:
             raise ValueError(
-                f"TransformerXL needs an even width, got {dims.width}: its sinusoid pairs sines with cosines; add or drop one"
+                f"TransformerXL needs an even width, got {dims.width}: its sinusoids are pairs of a sine and a cosine; add or "
+                "drop a feature"
             )
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
@@ -70,28 +72,28 @@ class TransformerXL(Bias):
         pairs = tables["w"].shape[1]
         inverse = jnp.asarray(inverse_wavelengths(2 * pairs, self.base, "vaswani"), jnp.float32)
 
-        first = wide(
-            positions.keys[..., :1]
-        )  # distances alone count: measured from here, angles stay as small as the text is long
+        # only distances matter; relative to the first key, angles are no larger than the length of the text requires
+        first = wide(positions.keys[..., :1])
 
-        def waves(at: jax.Array) -> tuple[jax.Array, jax.Array]:
-            rank = max(at.ndim, first.ndim)
-            away = (leading(wide(at), rank) - leading(first, rank)).astype(jnp.float32)
-            angles = jnp.expand_dims(away, -1) * inverse.reshape((1,) * rank + (-1,))
+        def waves(places: jax.Array) -> tuple[jax.Array, jax.Array]:
+            rank = max(places.ndim, first.ndim)
+            relative = (leading(wide(places), rank) - leading(first, rank)).astype(jnp.float32)
+            angles = jnp.expand_dims(relative, -1) * inverse.reshape((1,) * rank + (-1,))
             return jnp.sin(angles), jnp.cos(angles)
 
         def product(pattern: str, a: jax.Array, b: jax.Array) -> jax.Array:
             return jnp.einsum(pattern, a, b, precision=lax.Precision.HIGHEST)
 
-        q, k = q.astype(jnp.float32), heads_alike(q, k).astype(jnp.float32)
+        q, k = q.astype(jnp.float32), with_query_heads(q, k).astype(jnp.float32)
         q = q + tables["v"].reshape((1,) * (q.ndim - 2) + tables["v"].shape)
-        # what the query asks of the sines and of the cosines of the distance, [..., Tq, H, pairs]
-        of_sin, of_cos = (product("...thd,phd->...thp", q, tables["w"][i]) for i in (0, 1))
+        # the query's coefficients of the sines and of the cosines of the distance, [..., Tq, H, pairs]
+        sin_weight, cos_weight = (product("...thd,phd->...thp", q, tables["w"][i]) for i in (0, 1))
         sin, cos = (jnp.expand_dims(x, -2) for x in waves(positions.query))
-        sin, cos = (jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, of_sin.shape)) for x in (sin, cos))
+        sin, cos = (jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, sin_weight.shape)) for x in (sin, cos))
         # sin(m - n) = sin m cos n - cos m sin n, cos(m - n) = cos m cos n + sin m sin n
-        of_key_sin, of_key_cos = of_cos * sin - of_sin * cos, of_sin * sin + of_cos * cos
+        key_sin_weight, key_cos_weight = cos_weight * sin - sin_weight * cos, sin_weight * sin + cos_weight * cos
         key_sin, key_cos = waves(positions.keys)
-        place = product("...thp,...sp->...hts", of_key_sin, key_sin) + product("...thp,...sp->...hts", of_key_cos, key_cos)
+        distance = product("...thp,...sp->...hts", key_sin_weight, key_sin)
+        distance = distance + product("...thp,...sp->...hts", key_cos_weight, key_cos)
         content = product("hd,...shd->...hs", tables["u"], k)
-        return (place + jnp.expand_dims(content, -2)) / math.sqrt(q.shape[-1])
+        return (distance + jnp.expand_dims(content, -2)) / math.sqrt(q.shape[-1])

@@ -18,14 +18,14 @@ class Rotary(Encoder):
     """Base of encoders that rotate pairs of features of queries and keys. A subclass defines `tables`.
 
     Attributes:
-      base: the longest wavelength is about 2 pi base.
+      base: sets the frequencies; the longest wavelength is about 2 pi base positions.
       layout: as in `rotate`.
       rotary_fraction: the share of each head's features that is rotated, int(head_dim * rotary_fraction) (0.25 in GPT-NeoX).
       head_fraction: the share of the heads that is rotated, int(num_heads * head_fraction); the others see no position.
       scaling: a frequency map, such as NTK(factor=2.0).
-      learn_base: the base is one learned scalar for all layers, stored as its logarithm; it starts at `base`.
-      learn_angles: all R/2 frequencies are learned; they start at those of `base`.
-      exact: the angles of the given frequencies are right within 1e-6 up to position 1e7, as in `rotary_tables`.
+      learn_base: the base is one learned scalar for all layers, stored as its logarithm; its initial value is `base`.
+      learn_angles: all R/2 frequencies are learned; their initial values are those of `base`.
+      exact: angles have an error of at most 1e-6 up to position 1e7, as in `rotary_tables`.
     """
 
     base: float = 10_000.0
@@ -45,7 +45,7 @@ class Rotary(Encoder):
             if not 0 < getattr(self, option) <= 1:
                 raise ValueError(f"{name} {option} must be above 0 and at most 1, got {getattr(self, option)}; 1.0 is all")
         if self.learn_base and self.learn_angles:
-            raise ValueError(f"{name} cannot learn both the base and the angles that come from it; choose one")
+            raise ValueError(f"{name} cannot learn both the base and the angles that are computed from it; choose one")
 
     def rotary_dim(self, head_dim: int) -> int:
         """How many of head_dim features are rotated; ValueError if that number is odd or 0."""

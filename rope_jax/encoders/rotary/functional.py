@@ -1,12 +1,12 @@
-"""Rotary position embedding, the pure functions; the encoder is in `rope` (Su et al. 2021, arXiv:2104.09864).
+"""The pure functions of rotary position embedding; the encoder is in `rope` (Su et al. 2021, arXiv:2104.09864).
 
-How the functions follow each other::
+The functions are called in this order::
 
     frequencies = rotary_frequencies(rotary_dim, scaling=...)     once a model
     cos, sin = rotary_tables(frequencies, positions)              once a forward pass
     q, k = rotate(q, cos, sin), rotate(k, cos, sin)               every layer
 
-A loop over layers shares the tables.
+All layers use the same tables.
 """
 
 import math
@@ -19,7 +19,7 @@ from jax import lax
 
 from .._internal.arrays import leading
 from .._internal.checks import is_traced
-from .exact_angles import fixed_point_turns, turned_angle
+from .exact_angles import fixed_point_turns, reduced_angle
 from .scaling.base import FrequencyMap
 
 __all__ = ["Frequencies", "rotary_frequencies", "rotary_tables", "rotate", "rotation_matrix"]
@@ -32,9 +32,10 @@ class Frequencies(NamedTuple):
     """RoPE's angular frequencies, a pytree.
 
     Attributes:
-      inv_freq: float32 [..., R/2], radians a position.
+      inv_freq: float32 [..., R/2], radians per position.
       attention_scale: float32 [...], multiplies cos and sin.
-      inv_freq_low: float32 [..., R/2]; inv_freq + inv_freq_low is the float64 value where all was concrete, else 0.
+      inv_freq_low: float32 [..., R/2]. Where base, scaling and length are concrete, inv_freq + inv_freq_low is the float64 value;
+        where one is traced, inv_freq_low is 0.
     """
 
     inv_freq: jax.Array
@@ -52,21 +53,21 @@ def rotary_frequencies(
     """theta_i = base^(-2i/rotary_dim), i = 0 .. rotary_dim/2 - 1 (arXiv:2104.09864, section 3.2.2), then the frequency map.
 
     Args:
-      rotary_dim: the rotated part of the head dimension; even.
+      rotary_dim: R, how many features of a head are rotated; even.
       base: may be traced (a learned base).
       scaling: a frequency map, or None.
-      length: int [...], the current number of input positions, for maps that read it; may be traced; with such a map, an
-        array of lengths gives an array of frequencies. None means the original length.
+      length: int [...], the current number of input positions; may be traced. Only some maps read it; with those, an array of
+        lengths gives an array of frequencies. None means the original length.
 
     Returns:
       Frequencies, computed on the host in float64 where base and length are concrete.
 
     Raises:
-      ValueError: rotary_dim odd or < 2, base <= 0, or a negative length; concrete values only.
+      ValueError: rotary_dim is odd or below 2, base is not positive, or length is negative. Traced values are not checked.
     """
     if rotary_dim < 2 or rotary_dim % 2:
         raise ValueError(
-            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are turned in pairs; choose another width"
+            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are rotated in pairs; choose another width"
         )
     if scaling is not None and not isinstance(scaling, FrequencyMap):
         raise ValueError(f"scaling must be a frequency map, such as NTK(factor=2.0), or None, got {scaling!r}")
@@ -81,7 +82,7 @@ def rotary_frequencies(
 
 
 def mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any) -> Frequencies:
-    """Applies the map: on the host in float64 for a numpy inv_freq and a concrete length, else in float32."""
+    """Applies the map: in float64 on the host if inv_freq is a numpy array and the length is concrete, else in float32."""
     host = isinstance(inv_freq, np.ndarray) and not is_traced(length)
     xp = np if host else jnp
     if length is not None:
@@ -108,24 +109,25 @@ def rotary_tables(
     arrangement: Arrangement = "chunked",
     exact: bool = False,
 ) -> tuple[jax.Array, jax.Array]:
-    """The cosine and sine of every position and frequency, attention_scale folded in.
+    """The cosine and sine of every position and frequency, multiplied by attention_scale.
 
     Args:
-      frequencies: from `rotary_frequencies`; a leading axis there is an example's own frequencies.
+      frequencies: from `rotary_frequencies`; with a leading axis, each example has its own frequencies.
       positions: [..., T], any integer or float dtype; with `sections`, [axes, ..., T].
       sections: how many of the R/2 pairs each chunk has; they sum to R/2. None: one axis of positions.
-      arrangement: "chunked" (Qwen2-VL): chunk j of the pairs reads axis j mod axes, TT HHH WWW; "interleaved" (Qwen3-VL): all
-        pairs read axis 0, save that axis a > 0 takes pairs a, a + axes, a + 2 axes, ..., sections[a] of them; "axial" (images):
-        chunks of equal size, RR CC, and each has the whole range of frequencies, every axes-th of them.
-      exact: reduce the angle in whole turns with integer arithmetic: error <= 1e-6 up to position 1e7, where the float32
-        product has lost everything (see `turns`); the angles are those of the frequencies given, which are float64's where base,
-        scaling and length were concrete, and float32's where one was traced.
+      arrangement: which axis a pair reads. "chunked" (Qwen2-VL): chunk j of the pairs reads axis j mod axes, as TT HHH WWW.
+        "interleaved" (Qwen3-VL): axis a > 0 has the sections[a] pairs a, a + axes, a + 2 axes, ..., and axis 0 has all others.
+        "axial" (images): the chunks have equal size, as RR CC, and each has the whole range of frequencies, every axes-th of
+        them.
+      exact: removes whole turns from the angles with integer arithmetic. The error is at most 1e-6 up to position 1e7, where the
+        float32 product has no correct digit left (see `exact_angles`). The angles are those of `frequencies`: float64 values
+        where base, scaling and length were concrete, float32 values where one was traced.
 
     Returns:
       (cos, sin), float32 [..., T, R/2].
 
     Raises:
-      ValueError: sections that do not sum to R/2 or do not fit, an unknown arrangement.
+      ValueError: sections do not sum to R/2 or do not fit the axes, or the arrangement is unknown.
     """
     inv_freq, attention_scale, low = frequencies
     positions = jnp.asarray(positions)
@@ -144,27 +146,27 @@ def rotary_tables(
     angles = spread.astype(jnp.float32) * per_pair(inv_freq)
     if exact:
         turns = [per_pair(limb) for limb in fixed_point_turns(inv_freq, low)]
-        # integers have no derivative: the value is the reduced angle's, the derivative the product's
-        reduced = turned_angle(spread, turns, per_pair(inv_freq))
+        # integers have no derivative, so the value is that of the reduced angle and the derivative that of the product
+        reduced = reduced_angle(spread, turns, per_pair(inv_freq))
         angles = lax.stop_gradient(reduced) + (angles - lax.stop_gradient(angles))
     scale = leading(jnp.expand_dims(attention_scale, (-2, -1)), rank)
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
 
 
 def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which axis of the positions each pair reads, and which frequency it turns with; both int [R/2]."""
+    """The axis of the positions that each pair reads, and the index of its frequency; both int [R/2]."""
     if any(size < 0 for size in sections) or sum(sections) != pairs:
         raise ValueError(
             f"sections={tuple(sections)} must not be negative and must sum to the {pairs} rotated pairs, got {sum(sections)}; "
             "change them, or the rotated width"
         )
-    own = np.arange(pairs)
+    usual = np.arange(pairs)  # pair i has frequency i
     if arrangement == "chunked":
         if len(sections) < axes:
             raise ValueError(
-                f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes; give each one"
+                f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes; give one for each"
             )
-        return np.repeat(np.arange(len(sections)) % axes, sections), own
+        return np.repeat(np.arange(len(sections)) % axes, sections), usual
     if arrangement not in ("interleaved", "axial"):
         raise ValueError(f"arrangement must be 'chunked', 'interleaved' or 'axial', got {arrangement!r}")
     if len(sections) != axes:
@@ -176,7 +178,7 @@ def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int)
             raise ValueError(
                 f"axial sections={tuple(sections)} must be equal: every axis has the same frequencies; or use 'chunked'"
             )
-        return np.repeat(np.arange(axes), sections), np.tile(own[::axes], axes)
+        return np.repeat(np.arange(axes), sections), np.tile(usual[::axes], axes)
     chosen = np.zeros(pairs, int)
     for axis in range(1, axes):
         taken = axis + axes * np.arange(sections[axis])
@@ -186,53 +188,54 @@ def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int)
                 f"give it at most {len(range(axis, pairs, axes))} pairs"
             )
         chosen[taken] = axis
-    return chosen, own
+    return chosen, usual
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "half", inverse: bool = False) -> jax.Array:
-    """Turns each pair of features by its angle (arXiv:2104.09864, eq. 34).
+    """Rotates each pair of features by its angle (arXiv:2104.09864, eq. 34).
 
     Args:
       x: [..., T, H, D], any float dtype.
-      cos, sin: float32 [..., T, R/2] with R <= D; features from R on pass through.
+      cos, sin: float32 [..., T, R/2] with R <= D; features from R on are not changed.
       layout: which features form a pair. "half": (i, i + R/2), as Llama and GPT-NeoX; "interleaved": (2i, 2i + 1), as GPT-J and
-        the paper. Checkpoints do not say which they were trained with.
-      inverse: turn back by the same angle.
+        the paper. A checkpoint does not record its layout.
+      inverse: rotates back by the same angle.
 
     Returns:
       The rotated x, in x's dtype; the arithmetic is float32.
 
     Raises:
-      ValueError: x is not of a float dtype, R > D, cos and sin of different shapes or of other shapes than x allows, an
-        unknown layout.
+      ValueError: x is not of a float dtype, R > D, the shapes of cos, sin and x do not fit, or the layout is unknown.
     """
     pairs, width = cos.shape[-1], x.shape[-1]
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"rotate turns floats, got {x.dtype}; cast x first")
+        raise ValueError(f"rotate takes floats, got {x.dtype}; cast x first")
     if cos.shape != sin.shape:
         raise ValueError(f"cos and sin must have one shape, got {cos.shape} and {sin.shape}")
     if 2 * pairs > width:
-        raise ValueError(f"the tables turn {2 * pairs} features, but x has {width} a head; use rotary_dim <= {width}")
-    # leading axes of the tables may be missing or 1; their T is x's
+        raise ValueError(f"the tables rotate {2 * pairs} features, but a head of x has {width}; use rotary_dim <= {width}")
+    # leading axes of the tables may be missing or 1; T must be that of x
     batch = (1,) * (x.ndim - 1 - cos.ndim) + cos.shape[:-2]
     fits = len(batch) == x.ndim - 3 and all(n in (1, m) for n, m in zip(batch, x.shape[:-3], strict=True))
     if not fits or cos.shape[-2] != x.shape[-3]:
-        raise ValueError(f"x {x.shape} must have the axes [..., T, H, D] and the tables {cos.shape} [..., T, R/2] of the same T")
+        raise ValueError(
+            f"x {x.shape} must have the axes [..., T, H, D], and the tables {cos.shape} the axes [..., T, R/2] with the same T"
+        )
     axis = _pair_axis(layout)
     shape = (2, pairs) if axis == -2 else (pairs, 2)
-    turned = x[..., : 2 * pairs].astype(jnp.float32).reshape(*x.shape[:-1], *shape)
+    in_pairs = x[..., : 2 * pairs].astype(jnp.float32).reshape(*x.shape[:-1], *shape)
     # the derivative of a split joins two views; that of two slices pads and adds, which costs bfloat16 twice as much
-    first, second = (jnp.squeeze(part, axis) for part in lax.split(turned, (1, 1), axis=turned.ndim + axis))
+    first, second = (jnp.squeeze(half, axis) for half in lax.split(in_pairs, (1, 1), axis=in_pairs.ndim + axis))
     cos = leading(jnp.expand_dims(cos, -2), x.ndim)
     sin = leading(jnp.expand_dims(-sin if inverse else sin, -2), x.ndim)
-    # stacking views of one axis of two is what keeps this at the speed of memory; joining two halves costs twice as much
+    # stacking two views runs at the speed of memory; concatenating two halves takes twice as long
     out = jnp.stack([first * cos - second * sin, second * cos + first * sin], axis=axis)
     out = out.reshape(*out.shape[:-2], 2 * pairs).astype(x.dtype)
     return out if 2 * pairs == width else jnp.concatenate([out, x[..., 2 * pairs :]], axis=-1)
 
 
 def _pair_axis(layout: str) -> int:
-    """Where the axis of two stands when the rotated features are viewed as pairs."""
+    """The axis of length 2 when the rotated features are viewed as pairs."""
     if layout == "half":
         return -2
     if layout == "interleaved":
@@ -245,14 +248,16 @@ def rotation_matrix(position: float | jax.Array, frequencies: Frequencies, *, la
 
     Args:
       position: a scalar; may be traced.
-      frequencies: from `rotary_frequencies`, one vector of them.
-      layout: as in `rotate`; the paper's is "interleaved".
+      frequencies: from `rotary_frequencies`, for one length.
+      layout: as in `rotate`; the paper has "interleaved".
 
     Returns:
       float32 [rotary_dim, rotary_dim], block diagonal in the interleaved layout with blocks [[cos, -sin], [sin, cos]].
     """
     if frequencies.inv_freq.ndim != 1:
-        raise ValueError(f"rotation_matrix takes one vector of frequencies, got {frequencies.inv_freq.shape}; vmap over more")
+        raise ValueError(
+            f"rotation_matrix takes one vector of frequencies, got {frequencies.inv_freq.shape}; use vmap over several"
+        )
     pairs = frequencies.inv_freq.shape[-1]
     features = np.arange(2 * pairs).reshape((2, pairs) if _pair_axis(layout) == -2 else (pairs, 2))
     first, second = np.moveaxis(features, _pair_axis(layout), 0)

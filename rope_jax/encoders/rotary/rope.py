@@ -1,4 +1,4 @@
-"""RoPE as an encoder: the functions of `functional` as part of a model (Su et al. 2021, arXiv:2104.09864)."""
+"""RoPE as an encoder: the functions of `functional` in a model (Su et al. 2021, arXiv:2104.09864)."""
 
 from dataclasses import dataclass, replace
 
@@ -17,8 +17,8 @@ __all__ = ["RoPE"]
 class RoPE(Rotary):
     """Rotates queries and keys so that their score depends on content and relative position only (arXiv:2104.09864).
 
-    Formula: pair i of q_m and k_n rotated by m theta_i and n theta_i, theta_i = base^(-2i/R)
-    Extrapolates: yes in form; rotations of slow pairs beyond training are unseen, which frequency maps address
+    Formula: pair i of q_m and k_n is rotated by m theta_i and n theta_i, theta_i = base^(-2i/R)
+    Extrapolates: yes in form; beyond the training length, slow pairs have angles never seen, which frequency maps address
     Knows: nothing
 
     Example:
@@ -27,8 +27,8 @@ class RoPE(Rotary):
       (3, 2, 8)
 
     Attributes:
-      sections, arrangement: how pairs are divided among several position axes, as in `rotary_tables`; (R/4, R/4) gives half of
-        them to rows and half to columns. A token of plain text has the same position on every axis.
+      sections, arrangement: which axis of positions each pair reads, as in `rotary_tables`; with (R/4, R/4), half of the pairs
+        read rows and half read columns. A token of plain text has the same position on every axis.
     """
 
     sections: tuple[int, ...] | None = None

@@ -14,7 +14,7 @@ from .functional import Frequencies, rotary_tables
 
 __all__ = ["XPos", "xpos_decay"]
 
-_LARGEST_EXPONENT = 80.0  # exp of this leaves float32 a factor of 3,000 to its largest number
+_LARGEST_EXPONENT = 80.0  # exp(80) is still several thousand times smaller than the largest float32
 
 
 def xpos_decay(rotary_dim: int) -> jax.Array:
@@ -35,14 +35,14 @@ def xpos_decay(rotary_dim: int) -> jax.Array:
 
 @dataclass(frozen=True, kw_only=True)
 class XPos(Rotary):
-    """RoPE whose pairs also decay with distance, for a query that looks back (arXiv:2212.10554, algorithm 1).
+    """RoPE whose pairs also decay with the distance to earlier keys (arXiv:2212.10554, algorithm 1).
 
-    The part of pair i in a score falls as zeta_i^((m - n) / scale_base). It would grow towards later keys, so xPos is for causal
-    attention. Queries shrink as keys grow: float32 and bfloat16 hold them up to about 30,000 positions from the centre
-    (scale_base 512), float16 up to 4,500.
+    The term of pair i in a score decays as zeta_i^((m - n) / scale_base). It would grow towards later keys, so xPos is for causal
+    attention. Queries shrink with the position and keys grow. float32 and bfloat16 hold them up to about 30,000 positions from
+    the centre (with scale_base 512), float16 up to 4,500.
 
     Formula: RoPE, with pair i of q_m times zeta_i^((m - centre) / scale_base), of k_n times zeta_i^(-(n - centre) / scale_base)
-    Extrapolates: in part, the decay hides what unseen angles do
+    Extrapolates: in part; the decay hides the effect of angles never seen
     Knows: nothing
 
     Example:
@@ -51,7 +51,7 @@ class XPos(Rotary):
 
     Attributes:
       scale_base: positions over which pair i decays by zeta_i (512 in the paper).
-      centre: the position where nothing is scaled; it is fixed, so that cached keys stay valid.
+      centre: the position at which queries and keys are not scaled; it is fixed, so that cached keys stay valid.
     """
 
     scale_base: float = 512.0
@@ -64,8 +64,8 @@ class XPos(Rotary):
             raise ValueError(f"XPos centre must be finite, got {self.centre}; 0.0 is the first position")
         if abs(self.centre) > self._reach:
             raise ValueError(
-                f"XPos centre={self.centre} is more than {self._reach:.0f} positions from position 0, which float32 does not "
-                f"hold with scale_base={self.scale_base}; raise scale_base, or choose a nearer centre"
+                f"XPos centre={self.centre} is more than {self._reach:.0f} positions from position 0, which is too far for "
+                f"float32 with scale_base={self.scale_base}; raise scale_base, or choose a nearer centre"
             )
 
     @property

@@ -1,8 +1,7 @@
-"""Frequency maps: how RoPE's inverse frequencies change when the text grows past the trained length.
+"""Frequency maps: how RoPE's frequencies change when a text is longer than the trained length.
 
-A map is a frozen dataclass with one method, `apply`. It works alike on host float64 arrays (numpy) and on traced float32
-ones (jax.numpy), whichever module it is handed as `xp`. A dynamic map is a pure function of the length it is given; no length
-means the original one.
+A map is a frozen dataclass with one method, `apply`. `apply` takes numpy float64 arrays on the host or traced jax float32 arrays,
+and their module as `xp`. A dynamic map is a pure function of the current length; without a length, it takes the original one.
 """
 
 import math
@@ -18,7 +17,7 @@ Array = Any  # numpy float64 on the host, jax float32 when traced
 
 @dataclass(frozen=True, kw_only=True)
 class FrequencyMap(Checked):
-    """Base of the frequency maps."""
+    """Base of the frequency maps. A subclass defines `apply`."""
 
     @property
     def needs_length(self) -> bool:
@@ -27,23 +26,23 @@ class FrequencyMap(Checked):
 
     @property
     def trained_length(self) -> int | None:
-        """The trained length, in input positions, that the options state: `original_length`, if there is one."""
+        """The trained length in input positions: the option `original_length`, if there is one."""
         return getattr(self, "original_length", None)
 
     def check(self, pairs: int) -> None:
-        """Raises ValueError if the map does not fit so many frequencies. Called before tracing."""
+        """Raises ValueError if the map does not fit `pairs` frequencies. It is called before tracing."""
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         """Maps the default frequencies.
 
         Args:
-          inv_freq: [R/2], base^(-2i/R) or learned ones in their place.
-          base: scalar, the base they came from.
-          length: [..., 1] or None, the current lengths.
-          xp: numpy or jax.numpy, the module that the arrays belong to.
+          inv_freq: [R/2], base^(-2i/R), or learned frequencies in their place; radians per position.
+          base: scalar, the base of the frequencies.
+          length: [..., 1] or None, the current lengths in input positions.
+          xp: numpy or jax.numpy, the module of the arrays.
 
         Returns:
-          The mapped [..., R/2], and attention_scale, a float or [..., 1].
+          The mapped frequencies, [..., R/2], and attention_scale, a float or [..., 1].
         """
         return inv_freq, 1.0
 
@@ -65,17 +64,17 @@ def require_original_length(name: str, original_length: int) -> None:
 
 
 def ntk_powers(inv_freq: Array, factor: Array, xp: Any) -> Array:
-    """factor^(-2i/(d-2)): what base * factor^(d/(d-2)) does to frequency i. The first stays, the last is divided by factor."""
+    """factor^(-2i/(d-2)), the effect of the base * factor^(d/(d-2)) on frequency i: 1 for the first, 1/factor for the last."""
     pairs = inv_freq.shape[-1]
     exponents = xp.arange(pairs, dtype=inv_freq.dtype) / max(pairs - 1, 1)  # rotary_dim 2: the single exponent 0
     return factor ** -xp.reshape(exponents, (1,) * max(xp.ndim(factor) - 1, 0) + (-1,))
 
 
 def excess(length: Array, original_length: int, xp: Any) -> Array:
-    """max(L, L0) / L0 - 1, written so that it is exactly 0 up to L0 in any precision, compiled or not."""
+    """max(L, L0) / L0 - 1, computed so that it is exactly 0 up to L0 in any precision, compiled or not."""
     return xp.maximum(length - original_length, 0.0) / original_length
 
 
 def aligned(inv_freq: Array, length: Array, xp: Any) -> Array:
-    """inv_freq [R/2] with the leading axes of length [..., 1], as ones, so that no rank is promoted silently."""
+    """inv_freq, [R/2], reshaped to the rank of length, [..., 1], so that no rank is promoted implicitly."""
     return xp.reshape(inv_freq, (1,) * (xp.ndim(length) - 1) + (-1,))

@@ -10,13 +10,14 @@ __all__ = ["DynamicLinear"]
 
 @dataclass(frozen=True, kw_only=True)
 class DynamicLinear(FrequencyMap):
-    """Position interpolation by the current length: divided by max(length, original_length) / original_length.
+    """Position interpolation by the current length: divides frequencies by max(length, original_length) / original_length.
 
-    Dynamic scaling as in arXiv:2309.00071, section 3.3. Presumes that the length of the answer is known: see `Positions.length`.
+    Dynamic scaling as in arXiv:2309.00071, section 3.3. It uses the whole length, which includes the answer: see
+    `Positions.length`.
 
     Formula: theta_i / (max(L, original_length) / original_length)
-    Extrapolates: to any length, positions between the trained ones
-    Knows: the current length, and so that of the answer
+    Extrapolates: to any length; positions fall between the trained ones
+    Knows: the current length, and so the length of the answer
 
     Example:
       >>> rj.rotary_frequencies(4, scaling=rj.DynamicLinear(original_length=8), length=32).inv_freq

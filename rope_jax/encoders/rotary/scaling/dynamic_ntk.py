@@ -12,19 +12,19 @@ __all__ = ["DynamicNTK"]
 class DynamicNTK(FrequencyMap):
     """NTK-aware scaling by the current length: base * (factor L'/L0 - (factor - 1))^(d/(d-2)), L' = max(L, L0).
 
-    The source is arXiv:2309.00071, section 3.3. Exactly the default up to and including original_length. Presumes that the
-    length of the answer is known: see `Positions.length`.
+    The source is arXiv:2309.00071, section 3.3. Up to and including original_length, frequencies are exactly the default ones.
+    It uses the whole length, which includes the answer: see `Positions.length`.
 
     Formula: theta_i of base (factor L'/L0 - (factor - 1))^(R/(R-2)), L' = max(L, L0)
-    Extrapolates: to any length, the slowest pair as trained
-    Knows: the current length, and so that of the answer
+    Extrapolates: to any length; the slowest pair keeps its trained range of angles
+    Knows: the current length, and so the length of the answer
 
     Example:
       >>> rj.rotary_frequencies(4, scaling=rj.DynamicNTK(original_length=8), length=32).inv_freq
       Array([1.    , 0.0025], dtype=float32)
 
     Attributes:
-      factor: 1.0 makes the scale L / L0.
+      factor: with 1.0, the scale is L'/L0.
       original_length: L0, the trained length, in input positions (2n + 2 for copy and reversal of n symbols).
     """
 

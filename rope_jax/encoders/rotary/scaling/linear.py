@@ -10,10 +10,10 @@ __all__ = ["Linear"]
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(FrequencyMap):
-    """Position interpolation: every frequency divided by the factor (Chen et al. 2023, arXiv:2306.15595, eq. 4).
+    """Position interpolation: divides every frequency by the factor (Chen et al. 2023, arXiv:2306.15595, eq. 4).
 
     Formula: theta_i / factor
-    Extrapolates: to factor times the trained length, positions between the trained ones
+    Extrapolates: to factor times the trained length; positions fall between the trained ones
     Knows: nothing
 
     Example:

@@ -13,8 +13,8 @@ __all__ = ["Llama3"]
 class Llama3(FrequencyMap):
     """Keeps wavelengths below original_length / high_freq_factor, divides those above original_length / low_freq_factor.
 
-    The source is arXiv:2407.21783 and the code released with the model.
-    Between the two it goes over smoothly, in the number of turns within original_length.
+    The source is arXiv:2407.21783 and the code released with the model. Between the two bounds, the frequency is a mean of both,
+    with weights linear in the number of periods within original_length.
 
     Formula: theta_i, w = 2 pi / theta_i, if w < L0 / high; theta_i / factor if w > L0 / low; between, a mean linear in L0 / w
     Extrapolates: to about factor times the trained length
@@ -25,9 +25,10 @@ class Llama3(FrequencyMap):
       Array([1.    , 0.0025], dtype=float32)
 
     Attributes:
-      factor: what slow frequencies are divided by.
+      factor: the divisor of slow frequencies.
       original_length: the trained length, in input positions.
-      low_freq_factor, high_freq_factor: the turns within original_length that bound the transition; equal, there is none.
+      low_freq_factor, high_freq_factor: the numbers of periods within original_length that bound the transition; if they are
+        equal, there is no transition.
     """
 
     factor: float
@@ -45,7 +46,7 @@ class Llama3(FrequencyMap):
             )
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
-        turns = self.original_length * inv_freq / (2 * math.pi)
+        periods = self.original_length * inv_freq / (2 * math.pi)
         width = self.high_freq_factor - self.low_freq_factor  # 0 in Llama 4 Scout: no transition
-        kept = xp.clip((turns - self.low_freq_factor) / width, 0.0, 1.0) if width else turns > self.low_freq_factor
+        kept = xp.clip((periods - self.low_freq_factor) / width, 0.0, 1.0) if width else periods > self.low_freq_factor
         return (1.0 - kept) * inv_freq / self.factor + kept * inv_freq, 1.0

@@ -1,4 +1,4 @@
-"""LongRoPE: a searched divisor for every frequency, one list for short texts and one for long ones (arXiv:2402.13753)."""
+"""LongRoPE: a searched divisor for every frequency, with one list for short texts and one for long texts (arXiv:2402.13753)."""
 
 import math
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ __all__ = ["LongRoPE"]
 class LongRoPE(FrequencyMap):
     """Divides frequency i by long_factor[i] where the length is above original_length, else by short_factor[i].
 
-    The source is Ding et al. 2024, arXiv:2402.13753, section 3.2. Presumes that the length of the answer is known: see
+    The source is Ding et al. 2024, arXiv:2402.13753, section 3.2. It uses the whole length, which includes the answer: see
     `Positions.length`.
 
     Formula: theta_i / long_factor_i if L > original_length, else theta_i / short_factor_i
-    Extrapolates: as far as the lists were searched for
-    Knows: on which side of original_length the current length is, and so something of the answer's
+    Extrapolates: to the length for which the lists were searched
+    Knows: whether the current length is above original_length, and so something of the length of the answer
 
     Example:
       >>> longrope = rj.LongRoPE(short_factor=(1.0, 1.0), long_factor=(1.0, 4.0), original_length=8, factor=4.0)
@@ -26,10 +26,10 @@ class LongRoPE(FrequencyMap):
       Array([1.    , 0.0025], dtype=float32)
 
     Attributes:
-      short_factor, long_factor: positive numbers, one a pair of the rotary dim.
+      short_factor, long_factor: positive numbers, one for each pair of the rotary dim.
       original_length: the trained length, in input positions.
-      factor: target length over trained length; sets attention_scale, sqrt(1 + ln(factor) / ln(original_length)).
-      attention_factor: attention_scale, if given.
+      factor: target length over trained length; it sets attention_scale to sqrt(1 + ln(factor) / ln(original_length)).
+      attention_factor: replaces that attention_scale, unless None.
     """
 
     short_factor: tuple[float, ...]

@@ -10,10 +10,12 @@ __all__ = ["NTK"]
 
 @dataclass(frozen=True, kw_only=True)
 class NTK(FrequencyMap):
-    """NTK-aware scaling: base * factor^(d/(d-2)): high frequencies stay, low ones stretch (arXiv:2309.00071, section 3.1).
+    """NTK-aware scaling: multiplies the base by factor^(d/(d-2)), d the rotary dim (arXiv:2309.00071, section 3.1).
+
+    The fastest frequency stays, the slowest is divided by the factor.
 
     Formula: theta_i of base factor^(R/(R-2)): theta_i factor^(-2i/(R-2))
-    Extrapolates: to about factor times the trained length, the slowest pair as trained
+    Extrapolates: to about factor times the trained length; the slowest pair keeps its trained range of angles
     Knows: nothing
 
     Example:

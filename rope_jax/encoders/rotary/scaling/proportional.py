@@ -1,4 +1,4 @@
-"""p-RoPE: only the fastest frequencies turn (Barbero et al. 2024, arXiv:2410.06205)."""
+"""p-RoPE: only the fastest pairs rotate (Barbero et al. 2024, arXiv:2410.06205)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,11 @@ __all__ = ["Proportional"]
 class Proportional(FrequencyMap):
     """Keeps the fastest int(fraction * rotary_dim // 2) frequencies and sets the others to zero (arXiv:2410.06205, section 6).
 
-    Unlike RoPE(rotary_fraction=...), which squeezes all frequencies into fewer features, it leaves the kept ones as they are.
+    It does not change the frequencies that it keeps. RoPE(rotary_fraction=...) instead spreads the whole range of frequencies
+    over fewer features.
 
     Formula: theta_i / factor for i < int(fraction * R // 2), else 0
-    Extrapolates: yes in form; pairs that do not turn see no position
+    Extrapolates: yes in form; pairs of frequency zero see no position
     Knows: nothing
 
     Example:
@@ -23,8 +24,8 @@ class Proportional(FrequencyMap):
       Array([1., 0.], dtype=float32)
 
     Attributes:
-      fraction: the part of the frequencies that is kept; 0 turns nothing, 1 is RoPE.
-      factor: what the kept frequencies are divided by.
+      fraction: the share of the frequencies that is kept; 0 rotates nothing, 1 is RoPE.
+      factor: the divisor of the kept frequencies.
     """
 
     fraction: float

@@ -1,4 +1,4 @@
-"""Resonance RoPE: wavelengths of whole numbers of positions (Wang et al. 2024, arXiv:2403.00071)."""
+"""Resonance RoPE: every wavelength is a whole number of positions (Wang et al. 2024, arXiv:2403.00071)."""
 
 import math
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ __all__ = ["Resonance"]
 
 @dataclass(frozen=True, kw_only=True)
 class Resonance(FrequencyMap):
-    """Rounds every wavelength to a whole number of positions, so that a pair repeats the angles it was trained on exactly.
+    """Rounds every wavelength to a whole number of positions, so that a pair repeats exactly the angles of its training.
 
-    The source is arXiv:2403.00071, section 4.1, where it also follows another map ("Resonance YaRN").
+    The source is arXiv:2403.00071, section 4.1, which also applies it after another map ("Resonance YaRN").
 
-    Formula: 2 pi / round(2 pi / theta_i), theta_i those of the map `of`
-    Extrapolates: pairs that went through a whole turn in training meet no new angle at any length; slower pairs do
+    Formula: 2 pi / round(2 pi / theta_i), theta_i from the map `of`
+    Extrapolates: a pair whose wavelength is within the trained length meets no new angle at any length; slower pairs do
     Knows: what `of` knows
 
     Example:
@@ -27,7 +27,7 @@ class Resonance(FrequencyMap):
       Array([  6., 628.], dtype=float32)
 
     Attributes:
-      of: the map whose wavelengths are rounded; None for RoPE's own.
+      of: the map whose wavelengths are rounded; None rounds those of RoPE.
     """
 
     of: FrequencyMap | None = None
@@ -40,9 +40,9 @@ class Resonance(FrequencyMap):
         scale: Array | float = 1.0
         if self.of is not None:
             inv_freq, scale = self.of.apply(inv_freq, base=base, length=length, xp=xp)
-        wavelength = 2 * math.pi / xp.where(inv_freq > 0, inv_freq, 1.0)  # a pair that does not turn has none
-        whole = xp.maximum(xp.round(wavelength), 1.0)  # one below a half would round to 0
-        if xp is not np:  # a learned base or angle is learned through the rounding, whose own derivative is 0
+        wavelength = 2 * math.pi / xp.where(inv_freq > 0, inv_freq, 1.0)  # frequency 0 has no wavelength
+        whole = xp.maximum(xp.round(wavelength), 1.0)  # a wavelength below a half would round to 0
+        if xp is not np:  # the gradient of a learned base or angle passes the rounding, whose derivative is 0
             whole = wavelength + lax.stop_gradient(whole - wavelength)
         return xp.where(inv_freq > 0, 2 * math.pi / whole, 0.0), scale
 

@@ -1,9 +1,10 @@
-"""The encoders as a model meets them: init, check, prepare, tables, and the three doors."""
+"""The encoders as a model calls them: init, prepare, tables, the three hooks, requirements and retunable options."""
 
 import dataclasses
 import functools
 import math
 import re
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -11,19 +12,9 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from examples import DIMS, ENCODERS, MAPS, tables_of_first_layer
+from looping import for_each
 from rope_jax.study.serialization import options
-
-DIMS = rj.Dims(width=16, num_heads=2, head_dim=8)
-EXAMPLES = [
-    rj.NoPE(),
-    rj.Sinusoidal(),
-    rj.Sinusoidal(base=50.0, order="concatenated", spacing="tensor2tensor"),
-    rj.Learned(max_length=64),
-    rj.RoPE(),
-    rj.RoPE(base=50_000.0, layout="interleaved", rotary_fraction=0.5, head_fraction=0.5, scaling=rj.NTK(factor=2.0)),
-    rj.RoPE(learn_base=True, scaling=rj.DynamicNTK(original_length=4)),
-    rj.RoPE(learn_angles=True, scaling=rj.DynamicLinear(original_length=4)),
-]
 
 
 def normal(seed: int, *shape: int) -> jax.Array:
@@ -48,10 +39,13 @@ def default_inv_freq(rotary_dim: int = 8, base: float = 10_000.0) -> np.ndarray:
 
 
 def run(encoder: rj.Encoder, params: dict, x: jax.Array, q: jax.Array, k: jax.Array, positions: rj.Positions) -> tuple:
-    """What a model does: all doors, always."""
-    tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
+    """What a model does: it calls all hooks, always."""
+    tables = tables_of_first_layer(encoder, params, positions)
     q, k = encoder.rotate(tables, q, k)
     return encoder.embed(tables, x, positions), q, k, encoder.bias(tables, q, k, positions)
+
+
+COMPILED = jax.jit(run, static_argnums=0)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -71,8 +65,8 @@ def scores(encoder: rj.Encoder, params: dict, q: jax.Array, k: jax.Array, positi
 # what holds for every encoder
 
 
-@pytest.mark.parametrize("encoder", [*EXAMPLES, rj.Linear(factor=2.0), rj.DynamicNTK(original_length=8)], ids=str)
-def test_encoders_and_maps_are_frozen_hashable_values(encoder: rj.Encoder | rj.FrequencyMap) -> None:
+@for_each("encoder", [*ENCODERS, *MAPS])
+def test_encoders_and_maps_are_frozen_hashable_values_of_plain_python(encoder: rj.Encoder | rj.FrequencyMap) -> None:
     again = dataclasses.replace(encoder)
     assert again == encoder
     assert again is not encoder
@@ -80,15 +74,12 @@ def test_encoders_and_maps_are_frozen_hashable_values(encoder: rj.Encoder | rj.F
     for field in dataclasses.fields(encoder):
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(encoder, field.name, None)
-    with pytest.raises(TypeError):
-        type(encoder)(1)  # keyword-only
+    with pytest.raises((TypeError, ValueError)):  # keyword-only, but for the encoders of Compose
+        type(encoder)(1)
 
-
-@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
-def test_fields_hold_plain_python_alone(encoder: rj.Encoder) -> None:
     # an array in a default would start a device before any flag is read, and could not be hashed
     def plain(value: object) -> bool:
-        if isinstance(value, rj.FrequencyMap):
+        if isinstance(value, (rj.FrequencyMap, rj.Encoder)):
             return all(plain(getattr(value, field.name)) for field in dataclasses.fields(value))
         if isinstance(value, tuple):
             return all(map(plain, value))
@@ -100,49 +91,37 @@ def test_fields_hold_plain_python_alone(encoder: rj.Encoder) -> None:
 
 
 def test_encoders_that_differ_are_not_equal() -> None:
-    assert len(set(EXAMPLES)) == len(EXAMPLES)
+    assert len(set(ENCODERS)) == len(ENCODERS)
     assert rj.RoPE(scaling=rj.NTK(factor=2.0)) != rj.RoPE(scaling=rj.Linear(factor=2.0))
     assert rj.RoPE(scaling=rj.NTK(factor=2.0)) == rj.RoPE(scaling=rj.NTK(factor=2.0))
 
 
-@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
-def test_jit_and_vmap_change_nothing(encoder: rj.Encoder) -> None:
+@for_each("encoder", ENCODERS)
+def test_compiled_is_eager_and_narrow_inputs_are_computed_in_float32(encoder: rj.Encoder) -> None:
+    """Examples of their own positions and lengths. (That vmap is a loop: test_every_encoder.)"""
     params = encoder.init(jax.random.key(0), DIMS)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-    x, q, k = normal(0, 2, 3, 16), normal(1, 2, 3, 2, 8), normal(2, 2, 3, 2, 8)
-    positions = rj.Positions(query=jnp.array([[0, 1, 2], [5, 9, 30]]), length=jnp.array([3, 31]))
-
-    def doors(params: dict, *arrays: jax.Array, positions: rj.Positions) -> list[jax.Array]:
-        return jax.tree.leaves(run(encoder, params, *arrays, positions))
-
-    eager = doors(params, x, q, k, positions=positions)
-    compiled = jax.jit(doors)(params, x, q, k, positions=positions)
-    mapped = jax.vmap(lambda x, q, k, p: doors(params, x, q, k, positions=p))(x, q, k, positions)
-    assert len(eager) == 3  # x, q, k; no bias yet
-    for a, b, c in zip(eager, compiled, mapped, strict=True):
-        np.testing.assert_allclose(b, a, atol=1e-5)
-        np.testing.assert_allclose(c, a, atol=1e-5)
-    alone = jax.jit(doors)
-    for row in range(2):
-        one = rj.Positions(query=positions.query[row], length=positions.length[row])
-        for a, b in zip(eager, alone(params, x[row], q[row], k[row], positions=one), strict=True):
-            np.testing.assert_allclose(b, a[row], atol=1e-5)
-
-
-@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-def test_every_door_keeps_the_dtype_and_works_in_float32(encoder: rj.Encoder, dtype: str) -> None:
-    params = encoder.init(jax.random.key(0), DIMS)
-    narrow = [normal(seed, *shape).astype(dtype) for seed, shape in enumerate([(3, 16), (3, 2, 8), (3, 2, 8)])]
-    positions = rj.Positions(query=jnp.array([0, 31, 63]), length=64)
-    got = jax.tree.leaves(run(encoder, params, *narrow, positions))
-    wide = jax.tree.leaves(run(encoder, params, *(a.astype(jnp.float32) for a in narrow), positions))
-    for a, b in zip(got, wide, strict=True):
-        assert a.dtype == jnp.dtype(dtype)
-        np.testing.assert_allclose(a.astype(jnp.float32), b, atol=0.03)  # an ulp of bfloat16 at 4
+    arrays = normal(0, 2, 3, 16), normal(1, 2, 3, 2, 8), normal(2, 2, 3, 2, 8)
+    positions = rj.Positions(query=jnp.array([[0, 1, 2], [5, 31, 63]]), length=jnp.array([3, 64]))
+    eager = run(encoder, params, *arrays, positions)
+    for a, b in zip(COMPILED(encoder, params, *arrays, positions), eager, strict=True):
+        if b is None:
+            assert a is None
+        else:
+            np.testing.assert_allclose(a, b, atol=1e-5)
+    for dtype in ("bfloat16", "float16"):
+        narrow = [a.astype(dtype) for a in arrays]
+        got = run(encoder, params, *narrow, positions)
+        wide = run(encoder, params, *(a.astype(jnp.float32) for a in narrow), positions)
+        for name, a, b in zip(("x", "q", "k"), got, wide, strict=False):
+            assert a.dtype == jnp.dtype(dtype), name
+            ulp = 0.03 * max(1.0, float(jnp.max(jnp.abs(b))) / 4)  # of bfloat16 at 4
+            np.testing.assert_allclose(a.astype(jnp.float32), b, atol=ulp, err_msg=name)
+        assert (got[3] is None) == (wide[3] is None)
+        assert got[3] is None or got[3].dtype == jnp.float32
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("encoder", "expected"),
     [
         (rj.NoPE(), ""),
@@ -159,7 +138,7 @@ def test_options_name_what_is_not_the_default(encoder: rj.Encoder, expected: str
     assert options(encoder) == expected
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("encoder", "fields", "needs_length"),
     [
         (rj.NoPE(), set(), False),
@@ -173,34 +152,51 @@ def test_options_name_what_is_not_the_default(encoder: rj.Encoder, expected: str
         (rj.RoPE(learn_angles=True, scaling=rj.DynamicNTK(original_length=8)), {"scaling"}, True),
     ],
 )
-def test_what_may_vary_on_a_trained_model(encoder: rj.Encoder, fields: set[str], needs_length: bool) -> None:
-    assert encoder.variant_fields == fields
-    assert encoder.needs_length is needs_length
+def test_what_may_change_on_a_trained_model(encoder: rj.Encoder, fields: set[str], needs_length: bool) -> None:
+    assert encoder.retunable == fields
+    assert encoder.requirements.length is needs_length
 
 
-@pytest.mark.parametrize("encoder", EXAMPLES, ids=str)
-def test_variant_fields_change_no_parameter_and_act_through_prepare_alone(encoder: rj.Encoder) -> None:
-    changes = {"scaling": rj.Linear(factor=7.0), "base": 123.0}
+def another(value: object, declared: object) -> object:
+    """A value of an option's type that differs from the given one."""
+    if typing.get_origin(declared) is typing.Literal:
+        return next(choice for choice in typing.get_args(declared) if choice != value)
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return value + 1
+    return 1.5 * value + 0.25 if isinstance(value, float) else rj.Linear(factor=7.0)
+
+
+@for_each("encoder", ENCODERS)
+def test_retunable_options_change_no_parameter_and_act_through_prepare_alone(encoder: rj.Encoder) -> None:
+    """Those of encoders within an encoder: test_compose and test_layers."""
     params = encoder.init(jax.random.key(0), DIMS)
-    for name in encoder.variant_fields:
-        variant = dataclasses.replace(encoder, **{name: changes[name]})
+    hints = typing.get_type_hints(type(encoder))
+    for name in sorted(name for name in encoder.retunable if "[" not in name):
+        variant = dataclasses.replace(encoder, **{name: another(getattr(encoder, name), hints[name])})
         jax.tree.map(np.testing.assert_array_equal, variant.init(jax.random.key(0), DIMS), params)
         # prepared by the variant and run by the original equals the variant throughout
         x, q, k = normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 3, 2, 8)
-        positions = rj.Positions(query=jnp.arange(3))
-        tables = encoder.tables(variant.prepare(params, None, DIMS), positions)
-        mixed = (encoder.embed(tables, x, positions), *encoder.rotate(tables, q, k))
-        for a, b in zip(mixed, run(variant, params, x, q, k, positions)[:3], strict=True):
-            np.testing.assert_array_equal(a, b)
+        positions = rj.Positions(query=7 * jnp.arange(3), length=15)
+        tables = encoder.tables(variant.prepare(params, 15, DIMS), positions)
+        tables = jax.tree.map(lambda x: x[0], tables) if encoder.requirements.per_layer else tables
+        rotated = encoder.rotate(tables, q, k)
+        mixed = (encoder.embed(tables, x, positions), *rotated, encoder.bias(tables, *rotated, positions))
+        whole = run(variant, params, x, q, k, positions)
+        for a, b in zip(mixed, whole, strict=True):
+            np.testing.assert_array_equal(a, b) if b is not None else None
+        plain = run(encoder, params, x, q, k, positions)
+        assert any(a is not None and np.any(np.asarray(a != b)) for a, b in zip(whole, plain, strict=True)), name
 
 
 # NoPE and Sinusoidal
 
 
-@pytest.mark.parametrize("encoder", [rj.NoPE(), rj.Encoder()], ids=str)
-def test_nope_is_the_identity_through_all_doors(encoder: rj.Encoder) -> None:
+@for_each("encoder", [rj.NoPE(), rj.Encoder()])
+def test_nope_is_the_identity_in_all_hooks(encoder: rj.Encoder) -> None:
     assert encoder.init(jax.random.key(0), DIMS) == {}
-    encoder.check(DIMS, 10**9)
+    rj.check_requirements(encoder, DIMS, max_position=10**9, position_axes=7, real_positions=True)
     x, q, k = normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 5, 2, 8)
     positions = rj.Positions(query=jnp.arange(3), key=jnp.arange(5), length=5)
     got = run(encoder, {}, x, q, k, positions)
@@ -210,8 +206,8 @@ def test_nope_is_the_identity_through_all_doors(encoder: rj.Encoder) -> None:
     assert got[3] is None
 
 
-@pytest.mark.parametrize("changed", [{}, {"base": 50.0}, {"order": "concatenated"}, {"spacing": "tensor2tensor"}], ids=str)
-@pytest.mark.parametrize("query", [[0, 1, 2], [[0, 1, 2], [7, 3, 100]], [0.5, -1.25, 9.0]], ids=str)
+@for_each("changed", [{}, {"base": 50.0}, {"order": "concatenated"}, {"spacing": "tensor2tensor"}])
+@for_each("query", [[0, 1, 2], [[0, 1, 2], [7, 3, 100]], [0.5, -1.25, 9.0]])
 def test_sinusoidal_adds_its_function_of_the_positions(changed: dict, query: list) -> None:
     encoder, x, query = rj.Sinusoidal(**changed), normal(0, 2, 3, 16), jnp.array(query)
     positions = rj.Positions(query=query)
@@ -228,27 +224,12 @@ def test_sinusoidal_leaves_queries_and_keys_alone() -> None:
     assert got[3] is None
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"base": -1.0}, r"base must be positive, got -1.0"),
-        ({"order": "sideways"}, r"order must be 'interleaved' or 'concatenated', got 'sideways'"),
-        ({"spacing": "wide"}, r"spacing must be 'vaswani' or 'tensor2tensor', got 'wide'"),
-    ],
-    ids=str,
-)
-def test_sinusoidal_options_are_checked_before_anything_is_traced(changed: dict, message: str) -> None:
-    # by the constructor or by check(): either comes before the model runs
-    with pytest.raises(ValueError, match=message):
-        rj.Sinusoidal(**changed).check(DIMS, 10)
-
-
 # RoPE
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
-@pytest.mark.parametrize("scaling", [None, rj.NTK(factor=3.0), rj.DynamicNTK(original_length=4)], ids=str)
-@pytest.mark.parametrize("rotary_fraction", [1.0, 0.5])
+@for_each("layout", ["half", "interleaved"])
+@for_each("scaling", [None, rj.NTK(factor=3.0), rj.DynamicNTK(original_length=4)])
+@for_each("rotary_fraction", [1.0, 0.5])
 def test_rope_is_its_pure_functions(layout: str, scaling: rj.FrequencyMap | None, rotary_fraction: float) -> None:
     encoder = rj.RoPE(base=500.0, layout=layout, rotary_fraction=rotary_fraction, scaling=scaling)
     query, x, q, k = jnp.array([2, 5, 11]), normal(0, 3, 16), normal(1, 3, 2, 8), normal(2, 3, 2, 8)
@@ -263,7 +244,7 @@ def test_rope_is_its_pure_functions(layout: str, scaling: rj.FrequencyMap | None
         np.testing.assert_array_equal(mine, theirs)
 
 
-@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@for_each("layout", ["half", "interleaved"])
 def test_rope_scores_are_the_formula(layout: str) -> None:
     encoder, q, k = rj.RoPE(layout=layout), normal(1, 4, 2, 8), normal(2, 4, 2, 8)
     query = np.array([0, 3, 8, 40])
@@ -273,7 +254,7 @@ def test_rope_scores_are_the_formula(layout: str) -> None:
     np.testing.assert_allclose(moved, got, atol=2e-4)
 
 
-def test_head_fraction_turns_the_first_heads_only() -> None:
+def test_head_fraction_rotates_the_first_heads_only() -> None:
     dims, q, k = rj.Dims(width=32, num_heads=4, head_dim=8), normal(1, 5, 4, 8), normal(2, 5, 4, 8)
     positions = rj.Positions(query=jnp.arange(3, 8))
     whole, part = rj.RoPE(), rj.RoPE(head_fraction=0.5)
@@ -285,7 +266,7 @@ def test_head_fraction_turns_the_first_heads_only() -> None:
         assert np.all(np.any(np.asarray(mine[:, :2] != before[:, :2]), axis=-1))
 
 
-def test_rotary_fraction_turns_the_first_features_with_their_own_denominator() -> None:
+def test_rotary_fraction_rotates_the_first_features_with_their_own_denominator() -> None:
     # GPT-NeoX: theta_i = base^(-2i/R), with R the turned part and not the head dimension
     encoder, q, k = rj.RoPE(rotary_fraction=0.5), normal(1, 4, 2, 8), normal(2, 4, 2, 8)
     tables = encoder.tables(encoder.prepare({}, None, DIMS), rj.Positions(query=jnp.arange(4)))
@@ -296,14 +277,13 @@ def test_rotary_fraction_turns_the_first_features_with_their_own_denominator() -
     np.testing.assert_allclose(np.einsum("qhd,khd->hqk", got_q[..., :4], got_k[..., :4]), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "encoder",
     [
         rj.RoPE(),
         rj.RoPE(layout="interleaved", rotary_fraction=0.5, head_fraction=0.5),
         rj.RoPE(scaling=rj.DynamicNTK(original_length=4)),
     ],
-    ids=str,
 )
 def test_cached_decoding_equals_the_full_pass(encoder: rj.RoPE) -> None:
     q, k = normal(1, 2, 6, 2, 8), normal(2, 2, 6, 2, 8)
@@ -332,8 +312,8 @@ def test_positions_name_their_keys() -> None:
     assert (doubled.query.tolist(), doubled.key.tolist(), int(doubled.length)) == ([0, 2, 4], [0, 2, 4, 6, 8], 8)
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["positions-[T]", "positions-[B,T]"])
-@pytest.mark.parametrize("scaling", [rj.DynamicNTK(factor=2.0, original_length=6), rj.DynamicLinear(original_length=6)], ids=str)
+@for_each("shared", [True, False])
+@for_each("scaling", [rj.DynamicNTK(factor=2.0, original_length=6), rj.DynamicLinear(original_length=6)])
 def test_each_example_is_scaled_by_its_own_length(scaling: rj.FrequencyMap, shared: bool) -> None:
     encoder, q, k = rj.RoPE(scaling=scaling), normal(1, 3, 5, 2, 8), normal(2, 3, 5, 2, 8)
     lengths, one = [4, 9, 20], jnp.arange(5)
@@ -380,7 +360,7 @@ def central_difference(f: object, at: float, step: float = 1e-5) -> float:
     return (f(at + step) - f(at - step)) / (2 * step)
 
 
-@pytest.mark.parametrize("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)], ids=str)
+@for_each("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)])
 def test_a_learned_base(scaling: rj.FrequencyMap | None) -> None:
     encoder = rj.RoPE(base=500.0, learn_base=True, scaling=scaling)
     params = encoder.init(jax.random.key(0), DIMS)
@@ -406,7 +386,7 @@ def test_a_learned_base(scaling: rj.FrequencyMap | None) -> None:
     assert float(gradient) == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-@pytest.mark.parametrize("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)], ids=str)
+@for_each("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)])
 def test_learned_angles(scaling: rj.FrequencyMap | None) -> None:
     encoder = rj.RoPE(learn_angles=True, scaling=scaling)
     params = encoder.init(jax.random.key(0), DIMS)
@@ -431,7 +411,7 @@ def test_learned_angles(scaling: rj.FrequencyMap | None) -> None:
         assert float(gradient[i]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
-@pytest.mark.parametrize("learn", ["learn_base", "learn_angles"])
+@for_each("learn", ["learn_base", "learn_angles"])
 def test_dynamic_scaling_of_learned_frequencies(learn: str) -> None:
     encoder = rj.RoPE(scaling=rj.DynamicNTK(original_length=4), **{learn: True})
     params = encoder.init(jax.random.key(0), DIMS)
@@ -456,39 +436,50 @@ def test_a_learned_base_of_a_single_pair_has_a_gradient_of_zero_and_not_nan() ->
 # errors
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
+def required(encoder: rj.Encoder, dims: rj.Dims = DIMS) -> None:
+    rj.check_requirements(encoder, dims, max_position=9)
+
+
+@for_each(
+    ("make", "message"),
     [
-        ({"base": 0.0}, r"RoPE base must be positive, got 0.0"),
-        ({"base": -5.0}, r"RoPE base must be positive, got -5.0"),
-        ({"layout": "pairs"}, r"RoPE layout must be 'half'.* or 'interleaved'.*, got 'pairs'"),
-        ({"base": math.inf}, r"RoPE base must be positive, got inf"),
-        ({"base": "10000"}, r"RoPE base must be .*, got '10000'"),
-        ({"rotary_fraction": 0.0}, r"RoPE rotary_fraction must be above 0 and at most 1, got 0.0"),
-        ({"rotary_fraction": 1.5}, r"RoPE rotary_fraction must be above 0 and at most 1, got 1.5"),
-        ({"head_fraction": -0.5}, r"RoPE head_fraction must be above 0 and at most 1, got -0.5"),
-        ({"head_fraction": 2.0}, r"RoPE head_fraction must be above 0 and at most 1, got 2.0"),
-        ({"scaling": 2.0}, r"RoPE scaling must be .*, got 2.0"),
-        ({"scaling": rj.NTK}, r"RoPE scaling must be .*, got <class '.*NTK'>"),  # the class and not an object of it
-        ({"learn_base": True, "learn_angles": True}, r"cannot learn both the base and the angles"),
+        (lambda: rj.Sinusoidal(base=-1.0), r"base must be positive, got -1.0"),
+        (lambda: rj.Sinusoidal(order="sideways"), r"order must be 'interleaved' or 'concatenated', got 'sideways'"),
+        (lambda: rj.Sinusoidal(spacing="wide"), r"spacing must be 'vaswani' or 'tensor2tensor', got 'wide'"),
+        (lambda: rj.RoPE(base=0.0), r"RoPE base must be positive, got 0.0"),
+        (lambda: rj.RoPE(base=-5.0), r"RoPE base must be positive, got -5.0"),
+        (lambda: rj.RoPE(layout="pairs"), r"RoPE layout must be 'half'.* or 'interleaved'.*, got 'pairs'"),
+        (lambda: rj.RoPE(base=math.inf), r"RoPE base must be positive, got inf"),
+        (lambda: rj.RoPE(base="10000"), r"RoPE base must be .*, got '10000'"),
+        (lambda: rj.RoPE(rotary_fraction=0.0), r"RoPE rotary_fraction must be above 0 and at most 1, got 0.0"),
+        (lambda: rj.RoPE(rotary_fraction=1.5), r"RoPE rotary_fraction must be above 0 and at most 1, got 1.5"),
+        (lambda: rj.RoPE(head_fraction=-0.5), r"RoPE head_fraction must be above 0 and at most 1, got -0.5"),
+        (lambda: rj.RoPE(head_fraction=2.0), r"RoPE head_fraction must be above 0 and at most 1, got 2.0"),
+        (lambda: rj.RoPE(scaling=2.0), r"RoPE scaling must be .*, got 2.0"),
+        (lambda: rj.RoPE(scaling=rj.NTK), r"RoPE scaling must be .*, got <class '.*NTK'>"),  # the class, not an object of it
+        (lambda: rj.RoPE(learn_base=True, learn_angles=True), r"cannot learn both the base and the angles"),
+        (
+            lambda: required(rj.RoPE(head_fraction=0.25)),
+            r"RoPE head_fraction 0.25 of 2 heads gives no head; use at least 0.5",
+        ),
     ],
-    ids=str,
 )
-def test_impossible_options_are_errors(changed: dict, message: str) -> None:
+def test_impossible_options_are_errors_before_anything_is_traced(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        rj.RoPE(**changed)
+        make()
 
 
-@pytest.mark.parametrize(("head_dim", "fraction", "width"), [(8, 0.4, 3), (12, 0.25, 3), (8, 0.1, 0), (7, 1.0, 7), (10, 0.19, 1)])
+@for_each(("head_dim", "fraction", "width"), [(8, 0.4, 3), (12, 0.25, 3), (8, 0.1, 0), (7, 1.0, 7), (10, 0.19, 1)])
 def test_an_odd_rotated_width_names_both_numbers(head_dim: int, fraction: float, width: int) -> None:
     encoder, dims = rj.RoPE(rotary_fraction=fraction), rj.Dims(width=2 * head_dim, num_heads=2, head_dim=head_dim)
     message = re.escape(f"int(head_dim {head_dim} * rotary_fraction {fraction}) = {width}")
-    with pytest.raises(ValueError, match=message):
-        encoder.check(dims, 10)
-    with pytest.raises(ValueError, match=message):
-        encoder.frequencies(head_dim)
-    with pytest.raises(ValueError, match=message):
-        encoder.prepare({}, None, dims)
+    for call in (
+        lambda: required(encoder, dims),
+        lambda: encoder.frequencies(head_dim),
+        lambda: encoder.prepare({}, None, dims),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 def test_the_rotated_width_is_truncated() -> None:
@@ -497,16 +488,11 @@ def test_the_rotated_width_is_truncated() -> None:
     assert rj.RoPE().rotary_dim(8) == 8
 
 
-def test_a_head_fraction_that_gives_no_head_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"RoPE head_fraction 0.25 of 2 heads gives no head; use at least 0.5"):
-        rj.RoPE(head_fraction=0.25).check(DIMS, 10)
-    rj.RoPE(head_fraction=0.5).check(DIMS, 10)
-
-
 def test_the_advice_for_a_head_fraction_can_be_followed() -> None:
+    required(rj.RoPE(head_fraction=0.5))
     for num_heads in (2, 3, 6, 7, 12, 49):
         dims = rj.Dims(width=8 * num_heads, num_heads=num_heads, head_dim=8)
         with pytest.raises(ValueError, match="gives no head") as error:
-            rj.RoPE(head_fraction=0.01).check(dims, 10)
+            required(rj.RoPE(head_fraction=0.01), dims)
         advised = float(re.search(r"use at least ([\d.]+)", str(error.value))[1])
-        rj.RoPE(head_fraction=advised).check(dims, 10)
+        required(rj.RoPE(head_fraction=advised), dims)
