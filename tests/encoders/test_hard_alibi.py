@@ -133,7 +133,10 @@ def test_float_positions_have_a_window_too():
 @for_each(
     ("make", "message"),
     [
-        (lambda: rj.HardALiBi(masked_heads=-1), "masked_heads must not be negative, got -1; it is the number of heads with a window"),
+        (
+            lambda: rj.HardALiBi(masked_heads=-1),
+            "masked_heads must not be negative, got -1; it is the number of heads with a window",
+        ),
         (lambda: rj.HardALiBi(masked_heads=1.5), "HardALiBi masked_heads must be an int, got 1.5"),
         (
             lambda: rj.check_requirements(rj.HardALiBi(masked_heads=4), DIMS, max_position=9),
