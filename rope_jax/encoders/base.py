@@ -212,10 +212,10 @@ def check_requirements(
     if position_axes is not None:
         fewest, most = needs.position_axes or (0, 0)
         if position_axes < fewest or (most is not None and position_axes > most):
-            limits = "no more than one" if not most else f"{fewest} to {most}" if most != fewest else f"{most}"
-            limits = limits if needs.position_axes is None or most is not None else f"at least {fewest}"
+            limits = f"at least {fewest}" if most is None else f"{fewest} to {most}" if fewest < most else f"{most}"
+            limits = "one axis" if needs.position_axes in (None, (1, 1)) else f"{limits} axes"
             raise ValueError(
-                f"{name} reads positions of {limits} axes, but these have {position_axes}; use RoPE with sections=, which reads "
+                f"{name} reads positions of {limits}, but these have {position_axes}; use RoPE with sections=, which reads "
                 "several axes, or a bias with axis=, which reads one of them"
             )
     if real_positions and needs.whole_positions:

@@ -135,7 +135,7 @@ def test_float_positions_have_a_window_too():
     [
         (
             lambda: rj.HardALiBi(masked_heads=-1),
-            "masked_heads must not be negative, got -1; it is the number of heads with a window",
+            "masked_heads must not be negative, got -1; it is the number of heads",
         ),
         (lambda: rj.HardALiBi(masked_heads=1.5), "HardALiBi masked_heads must be an int, got 1.5"),
         (

@@ -171,10 +171,13 @@ def test_resonance_has_whole_wavelengths(dim, base, factor):
         (lambda: rj.LongRoPE(short_factor=(1.0,), long_factor=(0.0,), original_length=8, factor=2.0), "must hold positive"),
         (lambda: rj.LongRoPE(short_factor=(1.0,), long_factor=(1.0,), original_length=1, factor=2.0), "give attention_factor"),
         (lambda: rj.rotary_frequencies(8, scaling=LONG), "LongRoPE short_factor has 2 numbers, but rotary_dim 8 has 4 pairs"),
-        (lambda: rj.check_requirements(rj.RoPE(scaling=LONG), rj.Dims(width=16, num_heads=2, head_dim=8), max_position=9), "short_factor has 2 numbers"),
+        (
+            lambda: rj.check_requirements(rj.RoPE(scaling=LONG), rj.Dims(width=16, num_heads=2, head_dim=8)),
+            "short_factor has 2 numbers",
+        ),
         (lambda: rj.rotary_frequencies(8, base=1.0, scaling=rj.YaRN(factor=2.0, original_length=8)), "YaRN needs a base above 1"),
     ],
-)  # fmt: skip
+)
 def test_what_a_map_cannot_do_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()

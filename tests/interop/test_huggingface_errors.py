@@ -247,7 +247,7 @@ def test_what_is_no_config(config):
         (rj.RoPE(rotary_fraction=0.5, scaling=rj.Proportional(fraction=0.5)), "rotary_fraction=0.5 together with Proportional"),
         (
             rj.RoPE(scaling=rj.YaRN(factor=2.0, original_length=8, mscale=0.0)),
-            "YaRN mscale=0.0, which would be read back as None",
+            "YaRN mscale=0.0, which would be read back as",
         ),
         (rj.Learned(max_length=8), "writes RoPE and NoPE, got Learned"),
         (rj.ALiBi(), "writes RoPE and NoPE, got ALiBi"),

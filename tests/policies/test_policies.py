@@ -1,4 +1,4 @@
-"""Position policies: against the functions they stand for, example by example; with every encoder; in training and evaluation."""
+"""Position policies against their functions, example by example; with every encoder; in training and evaluation."""
 
 import functools
 from dataclasses import replace
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
-from examples import ENCODERS
+from examples import ONE_OF_EACH, POLICIES
 from looping import for_each
-from rope_jax import policies
+from rope_jax.encoders.layers import as_layers
 from rope_jax.model.transformer import functional
 from rope_jax.optimizers import WarmupCosine
 from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Randomized, RandomOffset
@@ -19,7 +19,6 @@ from rope_jax.report.labels import PRIVILEGED
 from rope_jax.report.statistics import curves
 from rope_jax.report.tables import markdown
 from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
-from rope_jax.study.serialization import described
 from rope_jax.tasks import EOS, SEP, Copy, Reverse
 from rope_jax.training.evaluate import evaluate, fixed_batch
 from rope_jax.training.microbatch import microbatch_plan
@@ -27,7 +26,7 @@ from rope_jax.training.train import draw_lengths, fit, init_replicas, init_state
 
 TASK = Copy(alphabet=4, end_marker=True)
 LENGTHS = jnp.array([3, 1, 5])
-# each policy, and the function of (key, length, size) that it gives one example
+# policies that draw, and the function of (key, length, size) that gives the positions of one example
 DRAWN = {
     RandomOffset(max_position=40): functools.partial(rj.positions.random_offset, max_position=40),
     Randomized(max_position=40): functools.partial(rj.positions.randomized, max_position=40),
@@ -35,7 +34,7 @@ DRAWN = {
     PoSE(max_position=40): functools.partial(rj.positions.pose, max_position=40),
     PoSE(max_position=40, chunks=3): functools.partial(rj.positions.pose, max_position=40, chunks=3),
 }
-POLICIES = (Contiguous(), Contiguous(offset=7), *DRAWN, Grid(), Grid(order="snake"))
+LISTED = (Contiguous(), Contiguous(offset=7), *DRAWN, Grid(), Grid(order="snake"))  # what is expected of these is known
 
 
 def keys_of(seed, count):
@@ -46,27 +45,18 @@ def batch_of(lengths=LENGTHS, max_length=5, task=TASK):
     return task.sample(jax.random.key(0), lengths, max_length=max_length)
 
 
-def test_the_list_is_complete():
-    def below(kind):
-        return {c for sub in kind.__subclasses__() for c in {sub} | below(sub)}
-
-    public = {kind for kind in below(Policy) if kind.__module__ == policies.__name__ and not kind.__name__.startswith("_")}
-    assert {type(policy) for policy in POLICIES} == public
-    assert {kind.__name__ for kind in public | {Policy}} == set(policies.__all__)
-
-
 @for_each("policy", DRAWN)
 def test_a_drawn_policy_is_its_function_for_every_example(policy):
-    """With the example's own key and length, in a batch as alone, whatever it is padded to."""
+    """From the key and length of the example, in a batch as alone, with any padding."""
     keys, batch, wide = keys_of(1, 3), batch_of(), batch_of(max_length=9)
-    found, padded = policy.positions(keys, batch), policy.positions(keys, wide)
-    assert found.axes is None
-    np.testing.assert_array_equal(found.length, batch.lengths)
+    positions, padded = policy.positions(keys, batch), policy.positions(keys, wide)
+    assert positions.axes is None
+    np.testing.assert_array_equal(positions.length, batch.lengths)
     for row, length in enumerate(batch.lengths):
         alone = DRAWN[policy](keys[row], length, int(length))
-        np.testing.assert_array_equal(found.query[row, :length], alone)
+        np.testing.assert_array_equal(positions.query[row, :length], alone)
         np.testing.assert_array_equal(padded.query[row, :length], alone)
-        assert jnp.issubdtype(found.query.dtype, jnp.floating) == policy.real
+        assert jnp.issubdtype(positions.query.dtype, jnp.floating) == policy.real
         assert 0 <= float(alone[0]) <= float(alone[-1]) < policy.reach(int(length))
 
 
@@ -80,9 +70,9 @@ def test_a_drawn_policy_differs_between_examples_and_keys():
 
 
 def test_contiguous_positions_are_the_same_for_all():
-    found = Contiguous(offset=3).positions(keys_of(0, 3), batch_of())
-    assert found.query.tolist() == list(range(3, 16))  # [T]: tables are computed once a batch
-    assert found.length.tolist() == [9, 5, 13]
+    positions = Contiguous(offset=3).positions(keys_of(0, 3), batch_of())
+    assert positions.query.tolist() == list(range(3, 16))  # [T]: tables are computed once a batch
+    assert positions.length.tolist() == [9, 5, 13]
     assert Contiguous(offset=3).reach(13) == 16
 
 
@@ -120,15 +110,20 @@ def test_a_policy_fits_under_jit(policy):
 
 # with every encoder
 
-MODEL = ModelConfig(num_layers=2, width=16, num_heads=2, mlp_factor=1)
-ONE_EACH = (
-    *{type(encoder): encoder for encoder in reversed(ENCODERS)}.values(),
+SEVERAL_AXES = (
     rj.RoPE(sections=(2, 2), arrangement="axial"),
     rj.ALiBi(axis=1),
     rj.Layers(rj.RoPE(sections=(2, 2)), rj.NoPE()),
 )
-# why a pair is refused: what the encoder reads, or the type of the positions
-REASONS = r" cannot read the positions of .*(reads one axis, but the positions have 2|needs integer positions.*, got real ones)"
+# why a pair is refused: the axes that the encoder reads, or the type of the positions
+REASONS = (
+    r" does not fit .* and the model: .*"
+    r"(reads positions of one axis, but these have 2|needs integer positions, but these are real numbers)"
+)
+
+
+def model_of(encoder):
+    return ModelConfig(num_layers=len(as_layers(encoder).encoders), width=16, num_heads=2, mlp_factor=1)
 
 
 def cell(encoder, policy, **changes):
@@ -136,18 +131,24 @@ def cell(encoder, policy, **changes):
         name="pair",
         tasks=(TASK,),
         methods=(Method(encoder=encoder, policy=policy),),
-        model=MODEL,
         train=TrainConfig(steps=3, batch_size=3, max_length=5, schedule=WarmupCosine(warmup_steps=0), learning_rate=0.1),
         evaluate=EvaluateConfig(lengths=(5, 6), examples=4),
-        **changes,
+        **{"model": model_of(encoder)} | changes,
     ).cells()[0]
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def descend(encoder, params, batch, positions):
-    _, apply = functional(MODEL, TASK.vocabulary, encoder)
+    _, apply = functional(model_of(encoder), TASK.vocabulary, encoder)
     value, gradient = jax.value_and_grad(loss)(params, batch, positions, apply=apply)
     return value, jax.tree.map(lambda p, g: p - 0.3 * g, params, gradient)
+
+
+READ_NO_POSITIONS = {rj.NoPE, rj.CoPE, rj.SlidingWindow, rj.LogitScale}
+READ_INTEGERS = {rj.Learned, rj.T5Bias}
+READ_ONE_AXIS = READ_INTEGERS | {
+    *(rj.ALiBi, rj.Compose, rj.Fire, rj.HardALiBi, rj.Kerple, rj.LogN, rj.RoPE, rj.Sinusoidal, rj.TransformerXL, rj.XPos)
+}
 
 
 @pytest.fixture
@@ -158,10 +159,10 @@ def _quick_compilation():
 
 
 @pytest.mark.usefixtures("_quick_compilation")
-@for_each("encoder", ONE_EACH)
+@for_each("encoder", [*ONE_OF_EACH, *SEVERAL_AXES])
 def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encoder):
-    """Three steps on one batch lower the loss; what is refused says why, and would fail if it were run."""
-    init, _ = functional(MODEL, TASK.vocabulary, encoder)
+    """Three steps on one batch lower the loss. A refused pair has a reason, and would fail if it were run."""
+    init, _ = functional(model_of(encoder), TASK.vocabulary, encoder)
     batch = batch_of()
     refused = set()
     for policy in POLICIES:
@@ -180,14 +181,11 @@ def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encode
             value, params = descend(encoder, params, batch, positions)
             losses.append(float(value))
         assert losses[3] < losses[0] - 0.01, policy
-    grids = {Grid(), Grid(order="snake")}
-    real = {RandomFloat(max_position=40.0)}
-    blind = (rj.NoPE, rj.CoPE, rj.SlidingWindow, rj.LogitScale)  # read no positions
-    two_axes = getattr(encoder, "sections", None) or getattr(encoder, "axis", None) or isinstance(encoder, rj.Layers)
-    by_length = isinstance(encoder, rj.LogN) and encoder.by == "length"
-    tables = isinstance(encoder, rj.Learned | rj.T5Bias) or described(encoder).startswith("Compose(Learned")
-    expected = set() if isinstance(encoder, blind) or two_axes or by_length else grids
-    assert refused == expected | (real if tables else set())
+    if type(encoder) in READ_NO_POSITIONS or encoder in SEVERAL_AXES:
+        assert not refused & set(LISTED)
+    elif type(encoder) in READ_ONE_AXIS:
+        real = {RandomFloat(max_position=40.0)} if type(encoder) in READ_INTEGERS else set()
+        assert refused & set(LISTED) == {Grid(), Grid(order="snake")} | real
 
 
 @for_each(
@@ -196,17 +194,32 @@ def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encode
         (rj.RoPE(), Randomized(max_position=14), r"Randomized max_position=14 is below the 15 input positions .* copy; raise it"),
         (rj.Learned(max_length=20), Randomized(max_position=40), r"Learned\(max_length=20\) has no row for position 39"),
         (rj.Learned(max_length=20), Contiguous(offset=6), r"Learned\(max_length=20\) has no row for position 20; raise"),
-        (rj.Learned(max_length=40), RandomFloat(max_position=40.0), "Learned needs integer positions .*, got real ones; round"),
-        (rj.Compose(rj.RoPE(), rj.T5Bias()), RandomFloat(max_position=40.0), "T5Bias needs integer positions, got real ones"),
-        (rj.RoPE(), Grid(), r"RoPE\(\) cannot read the positions of Grid\(\): RoPE\(sections=None\) reads one axis, but"),
-        (rj.ALiBi(axis=2), Grid(), "ALiBi reads axis 2, but the positions have 2, counted from 0; use"),
-        (rj.RoPE(sections=(4,)), Grid(), r"sections=\(4,\) leave axes unread"),
-        (rj.NoPE(), Grid(separator=1), "separator=1 does not part what a model reads of copy; .* example, are SEP=2, EOS=3"),
-        (rj.NoPE(), Grid(separator=5), "separator=5 does not part"),
-        (rj.RoPE(), Contiguous(offset=2**31 - 3), "Contiguous would give positions up to 2147483659, which int32 does not hold"),
+        (
+            rj.Learned(max_length=40),
+            RandomFloat(max_position=40.0),
+            "Learned needs integer positions, but these are real",
+        ),
+        (
+            rj.Compose(rj.RoPE(), rj.T5Bias()),
+            RandomFloat(max_position=40.0),
+            "T5Bias needs integer positions, but these are real",
+        ),
+        (
+            rj.RoPE(),
+            Grid(),
+            r"RoPE\(\) does not fit Grid\(\) .*: RoPE reads positions of one axis, but these have 2; use",
+        ),
+        (rj.ALiBi(axis=2), Grid(), "ALiBi reads positions of at least 3 axes, but these have 2; use"),
+        (rj.RoPE(sections=(4,)), Grid(), "RoPE reads positions of one axis, but these have 2"),
+        (rj.NoPE(), Grid(separator=1), "separator=1 is not a separator of copy; .* in every example are SEP=2, EOS=3"),
+        (rj.NoPE(), Grid(separator=5), "separator=5 is not a separator of copy"),
+        (
+            rj.RoPE(),
+            Contiguous(offset=2**31 - 3),
+            "would give positions up to 2147483659, which is too large for int32",
+        ),
         (rj.RoPE(), RandomOffset(max_position=2**32), "RandomOffset would give positions up to 4294967295"),
         (rj.RoPE(), RandomFloat(max_position=1e39), "RandomFloat would give positions up to 99999"),
-        (rj.Layers(rj.NoPE(), rj.RoPE(), rj.NoPE()), Contiguous(), r"num_layers 2 is not a multiple of the 3 .*; use 3 layers"),
     ],
 )
 def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, message):
@@ -219,13 +232,19 @@ def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, mess
     [
         (
             lambda: Randomized(max_position=40).positions(keys_of(0, 2), batch_of()),
-            r"keys must be one for each of the 3 examples, got \(2,\); use jax.random.split\(key, 3\)",
+            r"keys must be one for each of the 3 examples, got the shape \(2,\); use jax.random.split\(key, 3\)",
         ),
         (
             lambda: Randomized(max_position=12).positions(keys_of(0, 3), batch_of()),
             "max_position 12 is below the padded length 13",
         ),
-        (lambda: Policy(), r"Policy gives no positions; choose a policy that does, such as Contiguous\(\)"),
+        (lambda: Policy(), r"Policy defines no positions; use a policy that does, such as Contiguous\(\)"),
+        (
+            lambda: cell(
+                rj.Layers(rj.NoPE(), rj.RoPE(), rj.NoPE()), Contiguous(), model=model_of(rj.Layers(rj.NoPE(), rj.NoPE()))
+            ),
+            r"num_layers 2 is not a multiple of the 3 .*; use 3 layers",
+        ),
         (lambda: Contiguous(offset=-1), "Contiguous offset must not be negative, got -1"),
         (lambda: Randomized(max_position=0), "Randomized max_position must be at least 1, got 0"),
         (lambda: Randomized(max_position=2.5), "Randomized max_position must be an int, got 2.5"),
@@ -242,11 +261,14 @@ def test_impossible_policies_are_refused_by_name(make, message):
 
 
 def test_what_privileged_information_a_policy_uses():
-    for policy in POLICIES:
-        expected = {"Grid()": ("separators",), "Grid(order='snake')": ("separators", "direction")}
-        drawn = ("length",) if policy in DRAWN else ()  # for the whole example at once, its answer included
-        assert policy.privileged == expected.get(described(policy), drawn)
-        assert set(policy.privileged) <= set(PRIVILEGED)
+    assert all(set(policy.privileged) <= set(PRIVILEGED) for policy in POLICIES)
+    assert {policy: policy.privileged for policy in LISTED} == {
+        Contiguous(): (),
+        Contiguous(offset=7): (),
+        Grid(): ("separators",),
+        Grid(order="snake"): ("separators", "direction"),
+        **dict.fromkeys(DRAWN, ("length",)),  # for the whole example at once, which includes its answer
+    }
 
 
 # in training and evaluation
@@ -262,8 +284,8 @@ def test_a_training_step_draws_positions_from_its_seed_and_step():
     seen = set()
     for seed in (0, 5):
         for step in (0, 1):
-            at = replace(state, step=jnp.int32(step))
-            value = float(run(at, jnp.uint32(seed), at.step, cell=drawn, plan=microbatch_plan(drawn))[1])
+            before = replace(state, step=jnp.int32(step))
+            value = float(run(before, jnp.uint32(seed), before.step, cell=drawn, plan=microbatch_plan(drawn))[1])
             data, place = (jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step) for purpose in (1, 2))
             batch = drawn.task.sample(data, draw_lengths(jnp.int32(step), drawn.train), max_length=5)
             positions = drawn.method.policy.positions(jax.random.split(place, 3), batch)
@@ -304,14 +326,15 @@ def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
         drawn = jax.random.fold_in(jax.random.key(230_516), size)
         right, content, end = [], [], []
         for i in range(count):
-            at = jnp.arange(size)
+            query = jnp.arange(size)
             if row["variant"] == "as-trained":
-                at = draw(jax.random.fold_in(drawn, i), jnp.int32(size), size)
-            logits = apply(params, batch.tokens[i], rj.Positions(query=at, length=size))
-            said, due = np.asarray(logits.argmax(-1))[length + 2 :].tolist(), batch.targets[i, length + 2 :].tolist()
-            right.append([a == b for a, b in zip(said, due, strict=True)])
-            content.append(any(a != b and EOS not in (a, b) for a, b in zip(said, due, strict=True)))
-            end.append(any((a == EOS) != (b == EOS) for a, b in zip(said, due, strict=True)))
+                query = draw(jax.random.fold_in(drawn, i), jnp.int32(size), size)
+            logits = apply(params, batch.tokens[i], rj.Positions(query=query, length=size))
+            predicted, target = np.asarray(logits.argmax(-1))[length + 2 :].tolist(), batch.targets[i, length + 2 :].tolist()
+            pairs = list(zip(predicted, target, strict=True))
+            right.append([a == b for a, b in pairs])
+            content.append(any(a != b and EOS not in (a, b) for a, b in pairs))
+            end.append(any((a == EOS) != (b == EOS) for a, b in pairs))
         right = np.array(right)
         assert row["count"] == count
         assert row["token_accuracy"] == pytest.approx(right.mean())
@@ -333,7 +356,7 @@ def test_variants_of_one_name_stay_apart():
     for method in methods:
         made = replace(cell(rj.NoPE(), Contiguous()), method=method)
         params = init_replicas(jnp.zeros(2, jnp.uint32), {}, cell=made).params
-        rows += [row for found in evaluate(made, params, np.array([-1, -1])) for row in found]
+        rows += [row for group in evaluate(made, params, np.array([-1, -1])) for row in group]
     lines = curves(rows)
     assert [(curve.method, curve.variant, curve.privileged) for curve in lines] == [
         ("NoPE, Randomized(max_position=20)", "as-trained", ("length",)),
@@ -354,7 +377,12 @@ def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, mon
     assert rows() == whole
     jax.clear_caches()
     wider = rows(replace(made, evaluate=EvaluateConfig(lengths=(5, 4, 6), examples=16)))
-    assert [row for row in wider if row["length"] == 5] == [row for row in whole if row["length"] == 5]
+
+    def of_length_5(rows):
+        """Without the name of the cell, which changes with the lengths."""
+        return [{name: value for name, value in row.items() if name != "cell"} for row in rows if row["length"] == 5]
+
+    assert of_length_5(wider) == of_length_5(whole)
 
 
 @pytest.mark.slow
@@ -376,10 +404,10 @@ def test_rows_and_columns_copy_three_times_further():
         evaluate=EvaluateConfig(lengths=(4, 12), examples=512),
         seeds=(0, 1),
     )
-    found = {}
+    exact = {}
     for each in small.cells():
         state = list(fit(each))[-1].state
         for rows in evaluate(each, state.params, np.asarray(state.diverged_at)):
-            found[type(each.method.policy), rows[0]["length"]] = [row["exact_match"] for row in rows]
-    assert min(found[Grid, 4] + found[Grid, 12]) > 0.99
-    assert max(found[Contiguous, 12]) < 0.1
+            exact[type(each.method.policy), rows[0]["length"]] = [row["exact_match"] for row in rows]
+    assert min(exact[Grid, 4] + exact[Grid, 12]) > 0.99
+    assert max(exact[Contiguous, 12]) < 0.1

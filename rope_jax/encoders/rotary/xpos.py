@@ -59,7 +59,7 @@ class XPos(Rotary):
 
     def __post_init__(self) -> None:
         if not 0 < self.scale_base < math.inf:
-            raise ValueError(f"XPos scale_base must be positive, got {self.scale_base}; the paper's is 512.0")
+            raise ValueError(f"XPos scale_base must be positive, got {self.scale_base}; the paper has 512.0")
         if not math.isfinite(self.centre):
             raise ValueError(f"XPos centre must be finite, got {self.centre}; 0.0 is the first position")
         if abs(self.centre) > self._reach:
