@@ -4,7 +4,7 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 
-.PHONY: setup test slow check compare accelerator lock clean
+.PHONY: setup test slow check compare docs accelerator lock clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,12 @@ check: setup
 
 compare: setup
 	$(RUN) -m experiments.compare configs/quickstart.py --out out/quickstart
+
+# what pages take from the code and from committed rows: the cards of encoders, tables, figures of speed
+docs: setup
+	$(RUN) -m experiments.catalogue
+	$(RUN) -m experiments.blocks
+	$(RUN) -m benchmarks.page
 
 # what a GPU has that a CPU has not: correctness first, then 1 and 32 replicas, both dtypes, cuDNN's attention and ours
 accelerator: setup

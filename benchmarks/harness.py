@@ -21,6 +21,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from rope_jax.study.provenance import cpu_model
+
 Row = dict[str, Any]
 PACKAGES = ("rope_jax", "jax", "jaxlib", "numpy")
 INSTALL = "pip install '.[benchmark]'"
@@ -178,21 +180,13 @@ def machine() -> Row:
     import jax
 
     return {
-        "cpu": _cpu(),
+        "cpu": cpu_model(),
         "cores": cores(),
         "threads": cores(),
         "system": platform.system(),
         "architecture": platform.machine(),
         "device": f"{jax.default_backend()} ({jax.devices()[0].device_kind})",
     }
-
-
-def _cpu() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ def perhaps(name: str, known: Iterable[str]) -> str:
 
 
 def load_experiment(path: Path) -> config.Experiment:
-    """Runs a config file and calls its experiment().
+    """Runs a config file and calls its experiment(). The config can import files beside it.
 
     Raises:
       ValueError: the file does not exist, is a folder, has a syntax error, raises, has no experiment() or that returns something
@@ -41,6 +41,8 @@ def load_experiment(path: Path) -> config.Experiment:
         source = path.read_bytes()
     except OSError as error:
         raise ValueError(f"config {path} cannot be read ({error.strerror})") from error
+    if (folder := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(folder)  # behind all others: a file beside the config can be imported, and hides no installed module
     # a module of its own, so that classes in the file find the names that their annotations use; no bytecode is written
     module = types.ModuleType(f"config {path}")
     sys.modules[module.__name__] = module

@@ -21,6 +21,7 @@ from experiments.cli import interruptible, load_experiment, perhaps, refusing
 from rope_jax.report import plots, statistics, tables, terminal
 from rope_jax.study import store
 from rope_jax.study.config import Cell, EvaluateConfig, Experiment, ModelConfig, TrainConfig
+from rope_jax.study.provenance import provenance
 from rope_jax.training import devices
 
 METRICS = ("exact_match", "token_accuracy")  # shown by default
@@ -188,7 +189,7 @@ def run_cells(
     """Trains and evaluates cells one after the other. `check` is called often, and may raise an exception to stop."""
     from experiments.cell import display, run_cell
 
-    folder.note_session(store.provenance(command, cells, devices.names(len(folder.experiment.seeds))))
+    folder.note_session(provenance(command, cells, devices.names(len(folder.experiment.seeds))))
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):

@@ -2,10 +2,13 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# of the checkout, not of the user; commands that tests start use it as well
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
 
 import jax
 

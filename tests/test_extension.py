@@ -1,4 +1,7 @@
-"""A new task and a new metric, in the package and in a user's own file: one file, one line in one list, and no other edit."""
+"""A new task, metric and policy, in the package and in a user's own file: one file, one line in one list, and no other edit.
+
+Encoders and frequency maps are in encoders/test_extension.py, optimizers and schedules in training/test_optimizers.py.
+"""
 
 import json
 
@@ -44,6 +47,25 @@ class MeanTarget(Metric):
         total = self.factor * jnp.sum(batch.targets * batch.answer_mask).astype(jnp.float32)
         return total, jnp.sum(batch.answer_mask, dtype=jnp.int32)
 '''
+POLICY = '''
+from dataclasses import dataclass
+from rope_jax import Positions, positions
+from rope_jax.policies.base import Policy
+
+__all__ = ["Stretched"]
+
+@dataclass(frozen=True, kw_only=True)
+class Stretched(Policy):
+    """Positions 0, step, 2 step, ..."""
+
+    step: int = 2
+
+    def positions(self, keys, batch):
+        return Positions(query=self.step * positions.contiguous(batch.tokens.shape[-1]), length=batch.lengths)
+
+    def reach(self, length):
+        return self.step * (length - 1) + 1
+'''
 EXPERIMENT = """
 def experiment():
     from rope_jax import RoPE
@@ -52,7 +74,7 @@ def experiment():
     return Experiment(
         name="extended",
         tasks=(RepeatTwice(alphabet=4),),
-        methods=(Method(encoder=RoPE()),),
+        methods=(Method(encoder=RoPE(), policy=Stretched(step=3)),),
         model=ModelConfig(num_layers=1, width=8, num_heads=2),
         train=TrainConfig(steps=2, batch_size=4, max_length=3),
         evaluate=EvaluateConfig(lengths=(2, 4), examples=6, metrics=(MeanTarget(factor=2.0),)),
@@ -62,6 +84,7 @@ def experiment():
 PROGRAM = '''
 import json
 import numpy as np
+from rope_jax.policies import Stretched
 from rope_jax.tasks import RepeatTwice
 from rope_jax.tasks.metrics import MeanTarget
 from rope_jax.training.evaluate import evaluate, fixed_batch
@@ -80,6 +103,9 @@ def check(rows, tokens):
     assert [(row["task"], row["length"], row["count"], row["status"]) for row in rows] == [
         ("repeat_twice", n, 6, "ok") for n in (2, 4)
     ]
+    assert {(row["policy"], row["policy_options"], row["method"]) for row in rows} == {
+        ("Stretched", "step=3", "RoPE, Stretched(step=3)")
+    }
     for row in rows:
         n = row["length"]
         answers = [[*example[1 : n + 1] * 2, EOS] for example in tokens[str(n)]]
@@ -89,21 +115,22 @@ def check(rows, tokens):
         assert 0 <= row["exact_match"] <= row["token_accuracy"] <= 1
 
 
-def test_a_task_and_a_metric_in_the_package(tmp_path):
+def test_a_task_a_metric_and_a_policy_in_the_package(tmp_path):
     package = copy_package(tmp_path)
     add_to_package(package, "tasks", "repeat_twice", TASK)
     add_to_package(package, "tasks.metrics", "mean_target", METRIC)
+    add_to_package(package, "policies", "stretched", POLICY)
     tokens, rows = json.loads(run_program(package, PROGRAM).splitlines()[-1])
     check(rows, tokens)
 
 
-def test_a_task_and_a_metric_in_a_users_config(tmp_path):
+def test_a_task_a_metric_and_a_policy_in_a_users_config(tmp_path):
     """Through the command, whose flags leave the config's metrics as they are."""
     from experiments.cli import load_experiment
     from rope_jax.training.evaluate import fixed_batch
 
     config = tmp_path / "extended.py"
-    config.write_text(TASK + METRIC + EXPERIMENT)
+    config.write_text(TASK + METRIC + POLICY + EXPERIMENT)
     main([str(config), "--out", str(tmp_path / "out"), "--train.steps", "1"])
     [task] = load_experiment(config).tasks
     tokens = {str(n): fixed_batch(task, n, examples=6, max_length=n).tokens.tolist() for n in (2, 4)}

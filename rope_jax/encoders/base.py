@@ -20,7 +20,7 @@ from typing import Any
 
 import jax
 
-from ._internal.typed_dataclass import Checked
+from ._internal.typed_dataclass import TypedDataclass
 from .positions import Positions
 
 __all__ = ["Dims", "Encoder", "NoPE", "Requirements", "check_requirements"]
@@ -102,7 +102,7 @@ class Requirements:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Encoder(Checked):
+class Encoder(TypedDataclass):
     """Base of all position encoders; by itself the identity.
 
     Encoders are frozen and hashable, and hold Python numbers, strings and tuples only. They do not store the sizes of the model:

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from ._internal.typed_dataclass import Checked
+from ._internal.typed_dataclass import TypedDataclass
 from .base import Dims, Encoder, Params, Requirements
 from .combine import init_each, prepare_each, require_encoders, retunable_each, tables_each
 from .positions import Positions
@@ -15,7 +15,7 @@ __all__ = ["Layers"]
 
 
 @dataclass(frozen=True, init=False)
-class Layers(Checked):
+class Layers(TypedDataclass):
     """A pattern of encoders over layers: layer i uses encoder i modulo their number.
 
     It is not an encoder and has no hooks. A `Method` takes it in place of an encoder, and the model calls `encoder(layer)` for

@@ -7,11 +7,11 @@ mechanism gains.
 from dataclasses import dataclass
 from typing import Literal
 
-from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Implementation(Checked):
+class Implementation(TypedDataclass):
     """How the model is computed, and nothing of what is computed.
 
     Any two implementations give the same logits from the same parameters, up to rounding. The one exception is `dropout`, which

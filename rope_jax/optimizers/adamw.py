@@ -31,7 +31,6 @@ class AdamW(Optimizer):
     weight_decay: float = 0.01
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_decay_rate(self, "b1", "b2")
         require_not_negative(self, "eps", "weight_decay")
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import optax
 
-from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 
 __all__ = ["Optimizer", "Schedule"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Choice(Checked):
+class _Choice(TypedDataclass):
     """Base of optimisers and schedules.
 
     Float options enter the compiled training program as arguments, so that configs which differ in them alone share one program.
@@ -51,7 +51,7 @@ class Schedule(_Choice):
         raise TypeError(f"{type(self).__name__} defines no learning_rate(peak, steps)")
 
 
-def require_not_negative(config: Checked, *names: str) -> None:
+def require_not_negative(config: TypedDataclass, *names: str) -> None:
     """Raises ValueError for the first of these options that is negative, infinite or not a number."""
     for name in names:
         value = getattr(config, name)
@@ -59,7 +59,7 @@ def require_not_negative(config: Checked, *names: str) -> None:
             raise ValueError(f"{type(config).__name__} {name} must be finite and not negative, got {value!r}")
 
 
-def require_decay_rate(config: Checked, *names: str) -> None:
+def require_decay_rate(config: TypedDataclass, *names: str) -> None:
     """Raises ValueError for the first of these options that is no decay rate of a moving average."""
     for name in names:
         value = getattr(config, name)

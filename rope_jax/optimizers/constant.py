@@ -20,7 +20,6 @@ class Constant(Schedule):
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_not_negative(self, "warmup_steps")
 
     def learning_rate(self, peak: float, steps: int) -> optax.Schedule:

@@ -22,7 +22,6 @@ class SGD(Optimizer):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         require_decay_rate(self, "momentum")
 
     def transformation(self, learning_rate: optax.Schedule) -> optax.GradientTransformation:

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import jax
 
-from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.encoders.positions import Positions
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
@@ -23,7 +23,7 @@ _MOST = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Policy(Checked):
+class Policy(TypedDataclass):
     """Base of the policies. A subclass defines `positions`.
 
     Attributes:
@@ -35,7 +35,6 @@ class Policy(Checked):
     real: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if type(self).positions is Policy.positions:
             raise ValueError(f"{type(self).__name__} defines no positions; use a policy that does, such as Contiguous()")
 
@@ -89,7 +88,6 @@ class DrawnPolicy(Policy):
     max_position: int
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.max_position < 1:
             raise ValueError(f"{type(self).__name__} max_position must be at least 1, got {self.max_position}")
 

@@ -23,7 +23,6 @@ class Contiguous(Policy):
     offset: int = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.offset < 0:
             raise ValueError(f"Contiguous offset must not be negative, got {self.offset}; the usual value is 0")
 

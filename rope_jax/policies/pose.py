@@ -27,7 +27,6 @@ class PoSE(DrawnPolicy):
     chunks: int = 2
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.chunks < 1:
             raise ValueError(f"PoSE chunks must be at least 1, got {self.chunks}; the paper has 2")
 

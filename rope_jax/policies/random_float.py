@@ -26,7 +26,6 @@ class RandomFloat(Policy):
     max_position: float
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 < self.max_position < math.inf:
             raise ValueError(f"RandomFloat max_position must be positive and finite, got {self.max_position}")
 

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.encoders.base import Dims, Encoder, changed_options, check_requirements
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.optimizers import AdamW, Optimizer, Schedule, WarmupCosine
@@ -55,7 +55,7 @@ def _require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig(Checked):
+class ModelConfig(TypedDataclass):
     """The mini-Transformer's sizes.
 
     Attributes:
@@ -73,7 +73,6 @@ class ModelConfig(Checked):
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("num_layers", "width", "num_heads", "mlp_factor"):
             _require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "must be at least 1")
         if self.width % self.num_heads:
@@ -94,19 +93,19 @@ class ModelConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig(Checked):
+class TrainConfig(TypedDataclass):
     """Training settings.
 
     Attributes:
       steps: optimiser steps.
-      batch_size: examples a step.
+      batch_size: examples per step.
       min_length: the shortest training example, in symbols.
-      max_length: the longest, in symbols; "the training length".
-      length_draw: lengths are uniform in the range, drawn for each "example", or one a step for the whole "batch".
+      max_length: the longest training example, in symbols; "the training length".
+      length_draw: lengths are uniform in the range, drawn for each "example", or once per step for the whole "batch".
       learning_rate: the peak of the schedule.
-      optimizer: such as AdamW(weight_decay=0.1).
-      schedule: the learning rate over the steps, such as WarmupCosine(warmup_steps=500).
-      dropout: of the embeddings and of what each sublayer adds, a probability; 0 is none. In training alone.
+      optimizer: how gradients change the parameters, such as AdamW(weight_decay=0.1).
+      schedule: how the learning rate changes over the steps, such as WarmupCosine(warmup_steps=500).
+      dropout: the probability that a feature of the embeddings or of a sublayer's output is set to zero, in training only.
       clip_norm: a gradient of a larger global norm is scaled down to this norm.
     """
 
@@ -122,7 +121,6 @@ class TrainConfig(Checked):
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name in ("steps", "batch_size", "min_length", "max_length"):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
         for name in ("learning_rate", "clip_norm"):
@@ -135,7 +133,7 @@ class TrainConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(Checked):
+class EvaluateConfig(TypedDataclass):
     """Evaluation on fixed examples, keyed by task and length alone.
 
     Attributes:
@@ -149,7 +147,6 @@ class EvaluateConfig(Checked):
     metrics: tuple[Metric, ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require(len(self.lengths) > 0, "evaluate.lengths", self.lengths, "must name at least one length")
         for length in self.lengths:
             _require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
@@ -171,7 +168,7 @@ class EvaluateConfig(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant(Checked):
+class Variant(TypedDataclass):
     """One more way to evaluate a trained model: its encoder with another scaling, or other positions. No weight changes.
 
     Attributes:
@@ -201,7 +198,7 @@ class ResolvedVariant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(Checked):
+class Method(TypedDataclass):
     """What a comparison compares: an encoder and a position policy, trained once and evaluated under several variants.
 
     Attributes:
@@ -220,7 +217,6 @@ class Method(Checked):
     tasks: tuple[Task, ...] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.name is not None and not self.name.strip():
             raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
         for variant in self.variants:
@@ -255,7 +251,7 @@ class Method(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell(Checked):
+class Cell(TypedDataclass):
     """The unit of work: one task, one method, the settings, and all seeds in one compiled program."""
 
     task: Task
@@ -266,7 +262,6 @@ class Cell(Checked):
     seeds: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _require_columns(
             f"the metrics of task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics)
         )
@@ -286,7 +281,7 @@ class Cell(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Experiment(Checked):
+class Experiment(TypedDataclass):
     """Every task with every method that is for it.
 
     Attributes:
@@ -308,7 +303,6 @@ class Experiment(Checked):
     seeds: tuple[int, ...] = (0, 1)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         for name, example in (("tasks", "Copy()"), ("methods", "Method(encoder=RoPE())")):
             _require(len(getattr(self, name)) > 0, name, getattr(self, name), f"must hold something, such as ({example},)")
         _require_distinct("tasks", self.tasks)

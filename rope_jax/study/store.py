@@ -12,16 +12,12 @@ enough to continue an experiment elsewhere.
 """
 
 import contextlib
-import importlib.metadata
 import itertools
 import json
 import os
-import platform
-import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rope_jax.study.config import Cell, Experiment
@@ -252,33 +248,3 @@ def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
             f"The folder {path} holds a different experiment: {'; '.join(changed[:3])}{more}. Give another folder, or "
             "delete this one to start again"
         )
-
-
-def provenance(command: str, cells: Sequence[Cell], devices: Sequence[str]) -> Row:
-    """Describes a session: command, date (UTC), commit of this code, versions, machine, devices, and the cells it is to run."""
-    packages = ("rope_jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
-    return {
-        "command": command,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
-        "machine": {"system": platform.system(), "architecture": platform.machine(), "cores": os.cpu_count()},
-        "devices": list(devices),
-        "cells": [cell.id for cell in cells],
-    }
-
-
-def _commit() -> str | None:
-    """The git commit of this package's source, "-dirty" behind it if that was changed since; None outside a checkout."""
-
-    def git(*command: str) -> str:
-        here = Path(__file__).resolve()
-        done = subprocess.run(["git", "-C", str(here.parent), *command], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)  # an installed copy may lie in somebody else's repository
-        return git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import jax
 
-from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.metrics import ExactMatch, Metric, TokenAccuracy
 from rope_jax.tasks.names import snake_case
@@ -20,7 +20,7 @@ __all__ = ["Task"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task(Checked, ABC):
+class Task(TypedDataclass, ABC):
     """Base of the tasks. `StringTask` is the base of those that answer a random string with another string.
 
     A subclass defines `vocabulary`, `input_length` and `sample`.

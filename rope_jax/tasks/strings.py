@@ -32,7 +32,6 @@ class StringTask(Task):
     end_marker: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.alphabet < 1:
             raise ValueError(f"{type(self).__name__} alphabet must be at least 1, got {self.alphabet}")
 

@@ -25,20 +25,20 @@ from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_
 from rope_jax.training.numbers import Numbers, join_numbers, split_numbers
 from rope_jax.training.token_positions import token_positions
 
-_LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, the same for all replicas
-_INIT, _DATA, _POSITIONS, _DROPOUT = 0, 1, 2, 3  # what a seed's key is folded with, by purpose
+_LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, so that they are the same for all replicas
+_INIT, _DATA, _POSITIONS, _DROPOUT = 0, 1, 2, 3  # folded into a seed's key, one for each purpose
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """All that training carries; every leaf has a leading replica axis outside the compiled program.
+    """The state of training; every leaf has a leading replica axis outside the compiled program.
 
     Attributes:
       step: int32, optimiser steps done.
       params: the model's parameters, float32.
-      opt_state: optax's.
-      diverged_at: int32, the first step whose loss was not finite, or left parameters that are not; -1 as long as none is.
+      opt_state: the state of the optimiser, from optax.
+      diverged_at: int32, the first step with a loss or new parameters that are not finite; -1 if there is none.
     """
 
     step: jax.Array
@@ -96,7 +96,7 @@ def _step_key(seed: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
 
 
 def init_state(seed: jax.Array, cell: Cell) -> TrainState:
-    """The state of one seed (a uint32 scalar) before its first step."""
+    """The state of one seed, uint32 [], before its first step."""
     init, _ = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
     params = init(jax.random.fold_in(jax.random.key(seed), _INIT))
     return TrainState(jnp.int32(0), params, optimizer(cell.train).init(params), jnp.int32(-1))
@@ -127,7 +127,7 @@ def loss_and_gradient(
 def train_step(
     state: TrainState, seed: jax.Array, step: jax.Array, cell: Cell, plan: MicrobatchPlan
 ) -> tuple[TrainState, jax.Array]:
-    """One optimiser step of one seed: the next state, and the loss before it. `step` equals state.step, of all replicas."""
+    """One optimiser step of one seed: the next state, and the loss before the step. `step` is `state.step` of every replica."""
     value, gradient = loss_and_gradient(state.params, seed, step, cell, plan)
     updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rope_jax.study.store import RunFolder, open_run, provenance, read_rows, to_lines, write_whole
+from rope_jax.study.provenance import provenance
+from rope_jax.study.store import RunFolder, open_run, read_rows, to_lines, write_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rope_jax as rj
+from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.optimizers import WarmupCosine
@@ -102,7 +103,7 @@ def test_rows_say_what_was_measured(toy_cell):
         params = jax.tree.map(lambda x, row=row: x[row["seed"]], state.params)
         batch = fixed_batch(toy_cell.task, row["length"], examples=16, max_length=row["length"])
         length = 2 * row["length"] + 2
-        prepared = variant.encoder.prepare(encoding_params(params), length, toy_cell.model.dims)
+        prepared = as_layers(variant.encoder).prepare(encoding_params(params), length, toy_cell.model.dims)
         logits = apply(params, batch.tokens, Positions(query=jnp.arange(length)), prepared)
         asked = slice(row["length"] + 1, length)
         right = np.asarray(logits.argmax(-1) == batch.targets)[:, asked]
@@ -151,7 +152,7 @@ def test_a_task_with_loss_on_every_token_trains_on_them_all_and_is_scored_on_its
     value, _ = loss_and_gradient(params, jnp.uint32(0), jnp.int32(0), cell, microbatch_plan(cell))
     assert float(value) == pytest.approx(np.mean(nats), rel=1e-5)
 
-    def copying(*_):
+    def copying(*_, **__):
         """A model that copies, but takes the first symbol of the alphabet for the second; elsewhere it is wrong."""
 
         def apply(params, tokens, positions, prepared, **_):
@@ -290,7 +291,7 @@ def test_teacher_forced_exact_match_is_greedy_decoding():
     for variant in cell.method.all_variants:
         for n in cell.evaluate.lengths:
             batch = fixed_batch(cell.task, n, examples=120, max_length=n)
-            prepared = variant.encoder.prepare(encoding_params(params), 2 * n + 2, cell.model.dims)
+            prepared = as_layers(variant.encoder).prepare(encoding_params(params), 2 * n + 2, cell.model.dims)
             right = []
             for tokens in np.asarray(batch.tokens):
                 x = tokens[: n + 2].tolist()

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rope_jax.model import block_sizes
@@ -20,7 +20,7 @@ def test_bucket_lengths_by_hand():
     for compile_cost, work, expected in (
         (1.0, lambda n: 0, (48,)),  # compiling is all the cost
         (1.0, lambda n: n**2, (14, 18, 24, 48)),  # padding is nearly all of it
-        (0.0, lambda n: n, (15, 18, 24, 48)),
+        (0.0, lambda n: n, (6, 15, 24, 48)),  # 6 + 4 * 15 + 2 * 24 + 48 = 162
     ):
         assert bucket_lengths(lengths, work, compile_cost=compile_cost) == expected
     assert bucket_lengths(range(100, 0, -1), lambda n: 1 + n**2, compile_cost=1.0) == (35, 60, 81, 100)
@@ -60,6 +60,7 @@ def test_no_other_choice_of_buckets_costs_less(lengths, scale, max_buckets):
     assert cost(chosen) == pytest.approx(min(cost(tuple(set(other))) for other in others))
 
 
+@settings(deadline=None)  # every shape compiles
 @given(examples=st.integers(1, 40), max_size=st.integers(1, 45))
 def test_a_split_keeps_every_example_once(examples, max_size):
     batch = {"a": np.arange(examples), "b": np.arange(2 * examples).reshape(examples, 2)}

@@ -136,7 +136,7 @@ def test_an_optimizer_and_a_schedule_from_a_users_file(tmp_path, monkeypatch, co
     """A config imports them: the command line changes their options, and their numbers are arguments of the program."""
     (tmp_path / "my_choices.py").write_text(CHOICES)
     (tmp_path / "config.py").write_text(CONFIG.format(module="my_choices"))
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
     flags = ("--train.optimizer.size", "0.25", "--train.schedule.factor", "1", "--train.learning-rate", "0.125")
     plain, changed = (
         parse([str(tmp_path / "config.py"), "--out", str(tmp_path / "out"), *chosen])[1].cells()[0] for chosen in ((), flags)

@@ -16,8 +16,9 @@ from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, Tra
 from rope_jax.tasks import Batch, Task
 from rope_jax.tasks.metrics import Metric
 from rope_jax.training.evaluate import evaluate
+from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.token_positions import token_positions
-from rope_jax.training.train import init_replicas, init_state, loss_and_gradient, plan
+from rope_jax.training.train import init_replicas, init_state, loss_and_gradient
 
 MODEL = ModelConfig(num_layers=1, width=16, num_heads=2)
 
@@ -103,11 +104,13 @@ def test_training_and_evaluation_see_as_the_task_says():
     for kind in (Ramp, TwoSided):
         cell = cell_of(kind(), *METHODS[0])
         params = init_state(jnp.uint32(0), cell).params
-        _, gradient = jax.jit(partial(loss_and_gradient, cell=cell, plan=plan(cell)))(params, jnp.uint32(0), jnp.int32(0))
+        _, gradient = jax.jit(partial(loss_and_gradient, cell=cell, plan=microbatch_plan(cell)))(
+            params, jnp.uint32(0), jnp.int32(0)
+        )
         by_token = np.abs(gradient["embedding"]).max(axis=-1)
         assert (by_token[1:9] > 1e-9).all() if kind is TwoSided else (by_token[1:9] == 0).all()
         assert by_token[0] > 0
-        state = init_replicas(jnp.array([0], jnp.uint32), cell=cell)
+        state = init_replicas(jnp.array([0], jnp.uint32), {}, cell=cell)
 
         def values(token, cell=cell, state=state):
             embedding = state.params["embedding"].at[:, token].add(0.5)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checked:
+class TypedDataclass:
     """Base of everything that a config holds. A field whose value is not of the declared type is a ValueError that names it.
 
     A subclass checks values in `__post_init__`. The checks of its base classes have run by then, those of types first. There is
@@ -25,7 +25,7 @@ class Checked:
         check_values = vars(cls)["__post_init__"]
 
         @functools.wraps(check_values)
-        def check(self: Checked) -> None:
+        def check(self: TypedDataclass) -> None:
             super(cls, self).__post_init__()  # type: ignore[misc]
             check_values(self)
 

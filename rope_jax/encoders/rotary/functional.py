@@ -129,7 +129,7 @@ def rotary_tables(
     Raises:
       ValueError: sections do not sum to R/2 or do not fit the axes, or the arrangement is unknown.
     """
-    inv_freq, attention_scale, low = frequencies
+    inv_freq, low = frequencies.inv_freq, frequencies.inv_freq_low
     positions = jnp.asarray(positions)
     if sections is None:
         spread = jnp.expand_dims(positions, -1)
@@ -149,7 +149,7 @@ def rotary_tables(
         # integers have no derivative, so the value is that of the reduced angle and the derivative that of the product
         reduced = reduced_angle(spread, turns, per_pair(inv_freq))
         angles = lax.stop_gradient(reduced) + (angles - lax.stop_gradient(angles))
-    scale = leading(jnp.expand_dims(attention_scale, (-2, -1)), rank)
+    scale = leading(jnp.expand_dims(frequencies.attention_scale, (-2, -1)), rank)
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from rope_jax.encoders._internal.typed_dataclass import Checked
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.names import snake_case
 
@@ -14,7 +14,7 @@ __all__ = ["Metric", "is_filling", "is_wrong"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Metric(Checked, ABC):
+class Metric(TypedDataclass, ABC):
     """Base of the metrics. A subclass defines `measure`."""
 
     @property

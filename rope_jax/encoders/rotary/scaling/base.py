@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..._internal.typed_dataclass import Checked
+from ..._internal.typed_dataclass import TypedDataclass
 
 __all__ = ["FrequencyMap"]
 
@@ -16,7 +16,7 @@ Array = Any  # numpy float64 on the host, jax float32 when traced
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrequencyMap(Checked):
+class FrequencyMap(TypedDataclass):
     """Base of the frequency maps. A subclass defines `apply`."""
 
     @property
