@@ -1,16 +1,23 @@
 """Writes docs/encoders.md, the catalogue of encoders and frequency maps, from their docstrings.
 
     python -m experiments.catalogue
+    python -m experiments.catalogue my_encoders.py --out my_encoders.md
 
-Every public class has in its docstring the lines Formula, Extrapolates and Knows, an Example and its Attributes; the doors are
-read off the methods it defines. A test compares the page with what this makes.
+The second form writes a page with the classes of a Python file as well.
+
+The docstring of a public class has the lines Formula, Extrapolates and Knows, an Example and its Attributes. The hooks of a class
+are the methods that it defines. Base classes, whose docstrings begin with "Base of", have no section.
 """
 
+import argparse
 import dataclasses
+import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import rope_jax as rj
@@ -28,13 +35,15 @@ positions = rj.Positions(query=jnp.arange(3))
 INTRODUCTION = f"""<!-- made by `python -m experiments.catalogue` -->
 # The encoders
 
-Every encoder acts through one of three doors: `embed` adds to the input, `rotate` turns (or scales) queries and keys, `bias` adds
-to the attention logits. Frequency maps are RoPE's option `scaling`. "Extrapolates" says what the formula does beyond the training
-length, not that a model then does well; that is measured in `results/`. "Knows" is what a method must be told besides the text.
-None of these needs to know the task (none is an oracle of it); those that know the current length presume that of the answer.
+An encoder acts in three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias` adds to the attention
+logits. Frequency maps are the option `scaling` of RoPE and XPos. `Layers` is not an encoder but a pattern of encoders over layers.
 
-theta_i = base^(-2i/R) are RoPE's frequencies, R its rotary dim, L the current length, L0 the trained one, H the heads, D the head
-dim; m and q are positions of queries, n and k of keys. The examples, which are tested, start from
+"Extrapolates" describes the formula beyond the training length. It does not mean that a model then does well; `results/` has
+measurements. "Knows" is privileged information, which a method has beyond the text. No encoder needs to know the task. An encoder
+that knows the current length also knows the length of the answer.
+
+theta_i = base^(-2i/R) are RoPE's frequencies, R is the rotary dim, L the current length, L0 the trained length, H the number of
+heads, D the head dim; m and q are positions of queries, n and k those of keys. The examples are tested. They begin with
 
 ```python
 {PREAMBLE}```
@@ -43,11 +52,11 @@ dim; m and q are positions of queries, n and k of keys. The examples, which are 
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What a class's docstring says of it.
+    """The contents of a class's docstring.
 
     Attributes:
-      summary: the first paragraph and what follows it in prose.
-      formula, extrapolates, knows: the lines of those names.
+      summary: the paragraphs before the formula.
+      formula, extrapolates, knows: the lines with these names.
       example: the doctest, without its indent.
     """
 
@@ -58,28 +67,36 @@ class Card:
     example: str
 
 
-def classes(base: type) -> list[type]:
-    """The public classes below `base` that have a card, in alphabetical order."""
-    found = {value for value in vars(rj).values() if isinstance(value, type) and issubclass(value, base)}
-    return sorted((kind for kind in found if "Formula:" in (kind.__doc__ or "")), key=lambda kind: kind.__name__.casefold())
+def classes(base: type, module: ModuleType = rj) -> list[type]:
+    """The public classes of a module below `base` in alphabetical order, without base classes; `Layers` is with the encoders."""
+    public = {value for name, value in vars(module).items() if isinstance(value, type) and not name.startswith("_")}
+    if module is not rj:
+        public = {kind for kind in public if kind.__module__ == module.__name__}
+    kinds = {kind for kind in public if issubclass(kind, (base, rj.Layers) if base is rj.Encoder else base)}
+    return sorted((kind for kind in kinds if not (kind.__doc__ or "").startswith("Base of ")), key=_alphabetical)
+
+
+def _alphabetical(kind: type) -> str:
+    return kind.__name__.casefold()
 
 
 def card(kind: type) -> Card:
-    """Reads a class's docstring; ValueError names what is missing."""
+    """Reads a class's docstring; raises ValueError with the name of what is missing."""
     text = inspect.getdoc(kind) or ""
 
     def line(name: str) -> str:
-        found = re.search(rf"^{name}: (.*(?:\n  .*)*)", text, flags=re.MULTILINE)
-        if not found:
-            raise ValueError(f"the docstring of {kind.__name__} has no line '{name}: ...'")
-        return " ".join(found[1].split())
+        match = re.search(rf"^{name}: (.*(?:\n  .*)*)", text, flags=re.MULTILINE)
+        if not match:
+            raise ValueError(f"the docstring of {kind.__name__} has no line '{name}: ...'; write one, as in RoPE")
+        return " ".join(match[1].split())
 
+    formula = line("Formula")
     example = re.search(r"^Example:\n((?:  .*\n?)+)", text, flags=re.MULTILINE)
     if not example:
-        raise ValueError(f"the docstring of {kind.__name__} has no Example")
+        raise ValueError(f"the docstring of {kind.__name__} has no Example; write one, as in RoPE")
     return Card(
         summary=text[: text.index("Formula:")].strip(),
-        formula=line("Formula"),
+        formula=formula,
         extrapolates=line("Extrapolates"),
         knows=line("Knows"),
         example=inspect.cleandoc(example[1]),
@@ -87,76 +104,113 @@ def card(kind: type) -> Card:
 
 
 def attributes(kind: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of each option."""
-    found: dict[str, str] = {}
+    """The descriptions of all options, from the docstrings of a class and its bases."""
+    described: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         block = re.search(r"^Attributes:\n((?:  .*\n?)+)", inspect.getdoc(base) or "", flags=re.MULTILINE)
         for names, text in re.findall(r"^  ([\w, ]+): (.*(?:\n    .*)*)", block[1] if block else "", flags=re.MULTILINE):
-            found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
-    return found
+            described |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return described
 
 
-def doors(kind: type) -> str:
-    """The doors that an encoder defines, or what a map is."""
+def hooks(kind: type) -> str:
+    """The hooks that an encoder defines; for a frequency map or a pattern, where it acts."""
     if issubclass(kind, rj.FrequencyMap):
-        return "rotate, as RoPE's `scaling`"
-    own = [name for name in ("embed", "rotate", "bias") if getattr(kind, name) is not getattr(rj.Encoder, name)]
-    return ", ".join(own) or "none"
+        return "rotate, as `scaling` of RoPE and XPos"
+    if issubclass(kind, rj.Layers):
+        return "those of its encoders"
+    defined = [name for name in ("embed", "rotate", "bias") if getattr(kind, name) is not getattr(rj.Encoder, name)]
+    return ", ".join(defined) or "none"
 
 
 def options(kind: Any) -> str:
-    """A list of options with their defaults."""
-    said = attributes(kind)
+    """A Markdown list of options with their defaults; raises ValueError for an option without a description."""
+    described = attributes(kind)
     lines = []
     for field in dataclasses.fields(kind):
+        if field.name not in described:
+            raise ValueError(f"the docstring of {kind.__name__} does not describe the option {field.name}; add it to Attributes")
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
-        lines.append(f"- `{field.name}{default}`: {said[field.name]}")
+        lines.append(f"- `{field.name}{default}`: {described[field.name]}")
     return "\n".join(lines) or "- no options"
 
 
 def section(kind: type) -> str:
-    """A class's part of the page."""
-    found = card(kind)
-    papers = dict.fromkeys(re.findall(r"arXiv:(\d+\.\d+)", found.summary))
+    """The section of a class."""
+    contents = card(kind)
+    papers = dict.fromkeys(re.findall(r"arXiv:(\d+\.\d+)", contents.summary))
     source = ", ".join(f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers) or "this project"
     return f"""### {kind.__name__}
 
-{found.summary}
+{contents.summary}
 
 | | |
 |---|---|
-| formula | {found.formula.replace("|", "&#124;")} |
+| formula | {contents.formula.replace("|", "&#124;")} |
 | source | {source} |
-| door | {doors(kind)} |
-| extrapolates | {found.extrapolates} |
-| knows | {found.knows} |
+| hooks | {hooks(kind)} |
+| extrapolates | {contents.extrapolates} |
+| knows | {contents.knows} |
 
 {options(kind)}
 
 ```pycon
-{found.example}
+{contents.example}
 ```
 """
 
 
-def page() -> str:
-    """The whole page, Markdown."""
-    parts = [INTRODUCTION]
-    for title, base in (("Encoders", rj.Encoder), ("Frequency maps", rj.FrequencyMap)):
+def page(encoders: Iterable[type] | None = None, maps: Iterable[type] | None = None) -> str:
+    """The page in Markdown, by default of all public encoders and frequency maps."""
+    encoders = classes(rj.Encoder) if encoders is None else encoders
+    maps = classes(rj.FrequencyMap) if maps is None else maps
+    text = [INTRODUCTION]
+    for title, kinds in (("Encoders", tuple(encoders)), ("Frequency maps", tuple(maps))):
         rows = [
-            f"| [{kind.__name__}](#{kind.__name__.lower()}) | {doors(kind)} | {card(kind).extrapolates} | {card(kind).knows} |"
-            for kind in classes(base)
+            f"| [{kind.__name__}](#{kind.__name__.lower()}) | {hooks(kind)} | {card(kind).extrapolates} | {card(kind).knows} |"
+            for kind in kinds
         ]
-        head = f"| {title.lower().removesuffix('s')} | door | extrapolates | knows |\n|---|---|---|---|\n"
-        parts.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
-        parts += [section(kind) for kind in classes(base)]
-    return "\n".join(parts)
+        head = f"| {title.lower().removesuffix('s')} | hooks | extrapolates | knows |\n|---|---|---|---|\n"
+        text.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
+        text += [section(kind) for kind in kinds]
+    return "\n".join(text)
+
+
+def load(path: Path) -> ModuleType:
+    """Imports a Python file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ValueError(f"{path} is not a Python file; name a file that defines encoders or frequency maps")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the page that a command line requests."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.catalogue", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.py", help="files whose encoders and maps the page lists too")
+    parser.add_argument("--out", type=Path, metavar="PAGE.md", help="the page; needed with files, else docs/encoders.md")
+    parsed = parser.parse_args(arguments)
+    if parsed.files and parsed.out is None:
+        parser.error("with files, name the page to write: --out PAGE.md")
+    try:
+        modules = [rj, *map(load, parsed.files)]
+        encoders, maps = (
+            sorted((kind for module in modules for kind in classes(base, module)), key=_alphabetical)
+            for base in (rj.Encoder, rj.FrequencyMap)
+        )
+        text = page(encoders, maps)
+    except ValueError as error:
+        parser.error(str(error))
+    path = parsed.out or PAGE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store.write_whole(path, text)
+    print(f"{path} is written")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    PAGE.parent.mkdir(exist_ok=True)
-    store.write_whole(PAGE, page())
-    print(f"{PAGE} is written")
+    main(sys.argv[1:])
