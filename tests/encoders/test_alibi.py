@@ -51,12 +51,12 @@ def test_only_distances_count_and_slopes_scale(shift, scale):
     np.testing.assert_allclose(here, scale * rj.alibi_bias(positions, positions, 3), rtol=1e-6, atol=1e-36)
 
 
-def test_the_door_in_attention_by_blocks_and_with_a_cache():
+def test_the_hook_in_attention_by_blocks_and_with_a_cache():
     q, k, v = jax.random.normal(jax.random.key(0), (3, 9, 3, 8))
     encoder = rj.ALiBi()
     tables = encoder.prepare({}, None, DIMS)
 
-    def door(q, k, positions):
+    def hook(q, k, positions):
         return encoder.bias(tables, q, k, positions)
 
     scores = np.einsum("thd,shd->hts", q, k).astype(np.float64) / np.sqrt(8)
@@ -65,10 +65,10 @@ def test_the_door_in_attention_by_blocks_and_with_a_cache():
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), v)
     for block in (2, 4, 9):
-        got = attend(q, k, v, rj.Positions(query=jnp.arange(9)), bias=door, block_size=block)
+        got = attend(q, k, v, rj.Positions(query=jnp.arange(9)), bias=hook, block_size=block)
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
     one = rj.Positions(query=jnp.array([6]), key=jnp.arange(9))
-    got = attend(q[6:7], k, v, one, bias=door)
+    got = attend(q[6:7], k, v, one, bias=hook)
     np.testing.assert_allclose(got, expected[6:7], rtol=1e-5, atol=1e-6)
 
 

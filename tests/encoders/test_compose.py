@@ -1,4 +1,4 @@
-"""Compose: every part's doors, parameters and variants; against the parts opened one by one."""
+"""Compose: hooks, parameters and variants, compared with each encoder by itself."""
 
 import re
 from functools import partial
@@ -23,7 +23,7 @@ AT = rj.Positions(query=jnp.array([0, 1, 4, 5, 9, 12]), length=13)
 
 
 @partial(jax.jit, static_argnums=0)
-def doors(encoder, params, positions=AT):
+def hooks(encoder, params, positions=AT):
     """(embedded, q, k, bias) of one layer."""
     tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
     q, k = encoder.rotate(tables, Q, K)
@@ -45,7 +45,7 @@ def assert_same(got, expected, **tolerance):
 
 
 @for_each(
-    "part",
+    "encoder",
     [
         rj.NoPE(),
         rj.Learned(max_length=16),
@@ -55,30 +55,30 @@ def assert_same(got, expected, **tolerance):
         rj.LogN(original_length=4),
     ],
 )
-def test_of_one_is_the_one(part):
-    one = rj.Compose(part)
-    params = drawn(part)
-    assert_same(doors(one, {"encoder0": params} if params else {}), doors(part, params))
-    assert one.requirements.length == part.requirements.length
-    assert one.requirements.original_lengths == part.requirements.original_lengths
-    assert one.retunable == {f"encoders[0].{name}" for name in part.retunable}
+def test_of_one_is_the_one(encoder):
+    one = rj.Compose(encoder)
+    params = drawn(encoder)
+    assert_same(hooks(one, {"encoder0": params} if params else {}), hooks(encoder, params))
+    assert one.requirements.length == encoder.requirements.length
+    assert one.requirements.original_lengths == encoder.requirements.original_lengths
+    assert one.retunable == {f"encoders[0].{name}" for name in encoder.retunable}
 
 
 def test_what_is_added_is_the_sum_in_any_order():
-    parts = (rj.ALiBi(), rj.Kerple(), rj.T5Bias(init_scale=1.0), rj.Fire())
-    learned = [drawn(part, i) for i, part in enumerate(parts)]
-    biases = [np.asarray(doors(part, params)[3], np.float64) for part, params in zip(parts, learned, strict=True)]
+    encoders = (rj.ALiBi(), rj.Kerple(), rj.T5Bias(init_scale=1.0), rj.Fire())
+    learned = [drawn(encoder, i) for i, encoder in enumerate(encoders)]
+    biases = [np.asarray(hooks(encoder, params)[3], np.float64) for encoder, params in zip(encoders, learned, strict=True)]
     for order in ((0, 1, 2, 3), (3, 1, 0, 2), (2, 3, 1, 0)):
         params = {f"encoder{i}": learned[j] for i, j in enumerate(order) if learned[j]}
-        got = doors(rj.Compose(*(parts[j] for j in order)), params)[3]
+        got = hooks(rj.Compose(*(encoders[j] for j in order)), params)[3]
         np.testing.assert_allclose(got, sum(biases), rtol=1e-5, atol=1e-5)
-    embedding = doors(rj.Compose(rj.Sinusoidal(), rj.Learned(max_length=16)), {"encoder1": {"table": jnp.ones((16, 8))}})[0]
+    embedding = hooks(rj.Compose(rj.Sinusoidal(), rj.Learned(max_length=16)), {"encoder1": {"table": jnp.ones((16, 8))}})[0]
     np.testing.assert_allclose(embedding, np.asarray(X) + np.asarray(rj.sinusoidal(AT.query, 8)) + 1, rtol=1e-6, atol=1e-6)
 
 
-def test_a_bias_is_none_only_if_no_part_has_one():
-    assert doors(rj.Compose(rj.RoPE(), rj.NoPE()), {})[3] is None
-    both = doors(rj.Compose(rj.NoPE(), rj.ALiBi(), rj.RoPE()), {})
+def test_a_bias_is_none_only_if_no_encoder_has_one():
+    assert hooks(rj.Compose(rj.RoPE(), rj.NoPE()), {})[3] is None
+    both = hooks(rj.Compose(rj.NoPE(), rj.ALiBi(), rj.RoPE()), {})
     np.testing.assert_array_equal(both[3], rj.alibi_bias(AT.query, AT.query, 2))
 
 
@@ -95,23 +95,23 @@ def test_biases_with_and_without_a_batch_axis_add_up():
 
 
 def test_rotations_follow_one_another():
-    """Two of one layout turn by the sum of both angles; those of two layouts do not commute."""
+    """Two of one layout rotate by the sum of both angles; those of two layouts do not commute."""
     first, second = rj.RoPE(), rj.RoPE(base=50.0)
     cos, sin = rj.rotary_tables(first.frequencies(4), AT.query)
     also = rj.rotary_tables(second.frequencies(4), AT.query)
     once = rj.rotate(rj.rotate(Q, cos, sin), *also)
-    assert_same(doors(rj.Compose(first, second), {})[1:2], [once], atol=1e-5)
+    assert_same(hooks(rj.Compose(first, second), {})[1:2], [once], atol=1e-5)
     half, pairs = rj.RoPE(), rj.RoPE(layout="interleaved", base=50.0)
     for order in ((half, pairs), (pairs, half)):
         expected = Q
-        for part in order:
-            expected = rj.rotate(expected, *rj.rotary_tables(part.frequencies(4), AT.query), layout=part.layout)
-        assert_same(doors(rj.Compose(*order), {})[1:2], [expected], atol=1e-5)
-    one, other = (doors(rj.Compose(*order), {})[1] for order in ((half, pairs), (pairs, half)))
+        for encoder in order:
+            expected = rj.rotate(expected, *rj.rotary_tables(encoder.frequencies(4), AT.query), layout=encoder.layout)
+        assert_same(hooks(rj.Compose(*order), {})[1:2], [expected], atol=1e-5)
+    one, other = (hooks(rj.Compose(*order), {})[1] for order in ((half, pairs), (pairs, half)))
     assert float(jnp.max(jnp.abs(one - other))) > 0.1
 
 
-def test_parameters_are_drawn_a_part_and_found_again():
+def test_each_encoder_has_separate_parameters():
     encoder = rj.Compose(rj.ALiBi(), rj.Kerple(), rj.Sinusoidal(), rj.Kerple())
     initial = encoder.init(jax.random.key(0), DIMS)
     assert set(initial) == {"encoder1", "encoder3"}
@@ -119,17 +119,17 @@ def test_parameters_are_drawn_a_part_and_found_again():
         assert not np.allclose(initial["encoder1"][leaf], initial["encoder3"][leaf])
     assert rj.Compose(rj.RoPE(), rj.ALiBi()).init(jax.random.key(0), DIMS) == {}
     swapped = {"encoder1": initial["encoder3"], "encoder3": initial["encoder1"]}
-    np.testing.assert_allclose(doors(encoder, swapped)[3], doors(encoder, initial)[3], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(hooks(encoder, swapped)[3], hooks(encoder, initial)[3], rtol=1e-5, atol=1e-6)
     without = jax.tree.map(lambda x: jnp.full_like(x, -30.0), initial["encoder3"])  # r1 = e^-30: part 3 adds nothing
-    alone = doors(rj.Compose(rj.ALiBi(), rj.Kerple()), {"encoder1": initial["encoder1"]})[3]
-    np.testing.assert_allclose(doors(encoder, initial | {"encoder3": without})[3], alone, rtol=1e-5, atol=1e-6)
+    alone = hooks(rj.Compose(rj.ALiBi(), rj.Kerple()), {"encoder1": initial["encoder1"]})[3]
+    np.testing.assert_allclose(hooks(encoder, initial | {"encoder3": without})[3], alone, rtol=1e-5, atol=1e-6)
 
 
 def test_composites_nest():
     kerple = drawn(rj.Kerple())
     nested = rj.Compose(rj.RoPE(), rj.Compose(rj.ALiBi(), rj.Kerple()))
     flat = rj.Compose(rj.RoPE(), rj.ALiBi(), rj.Kerple())
-    assert_same(doors(nested, {"encoder1": {"encoder1": kerple}}), doors(flat, {"encoder2": kerple}))
+    assert_same(hooks(nested, {"encoder1": {"encoder1": kerple}}), hooks(flat, {"encoder2": kerple}))
     assert set(nested.init(jax.random.key(0), DIMS)["encoder1"]) == {"encoder1"}
 
 
@@ -141,7 +141,7 @@ def test_it_is_a_value():
     assert content_hash(encoder) != content_hash(rj.Compose(rj.RoPE(), rj.ALiBi(slope_scale=2.0)))
 
 
-def test_the_length_is_needed_if_a_part_needs_it_and_presumed_if_one_presumes_it():
+def test_the_length_is_needed_if_one_encoder_needs_it():
     dynamic = rj.RoPE(scaling=rj.DynamicNTK(original_length=26))
     assert rj.Compose(rj.ALiBi(), dynamic).requirements.length
     assert not rj.Compose(rj.ALiBi(), rj.RoPE()).requirements.length
@@ -163,7 +163,7 @@ TRAINED = rj.Compose(rj.RoPE(), rj.LogN(original_length=26), rj.Kerple())
         rj.Compose(rj.RoPE(base=500.0, scaling=rj.Linear(factor=2.0)), rj.LogN(original_length=9), rj.Kerple()),
     ],
 )
-def test_a_variant_may_change_what_its_parts_may(variant):
+def test_a_variant_may_change_what_its_encoders_may(variant):
     assert set(changed_options(TRAINED, variant)) <= TRAINED.retunable
     method = Method(encoder=TRAINED, variants=(Variant(name="other", encoder=variant),))
     assert [each.name for each in method.all_variants] == ["as-trained", "other"]
@@ -171,8 +171,8 @@ def test_a_variant_may_change_what_its_parts_may(variant):
     params = drawn(TRAINED)
     tables = TRAINED.tables(variant.prepare(params, 13, DIMS), AT)
     q, k = TRAINED.rotate(tables, Q, K)
-    assert_same((X, q, k, TRAINED.bias(tables, q, k, AT)), doors(variant, params), atol=1e-5)
-    assert float(jnp.max(jnp.abs(q - doors(TRAINED, params)[1]))) > 1e-3
+    assert_same((X, q, k, TRAINED.bias(tables, q, k, AT)), hooks(variant, params), atol=1e-5)
+    assert float(jnp.max(jnp.abs(q - hooks(TRAINED, params)[1]))) > 1e-3
 
 
 @for_each(
@@ -191,7 +191,7 @@ def test_a_variant_may_change_what_its_parts_may(variant):
         (rj.RoPE(), "the class"),
     ],
 )
-def test_a_variant_that_changes_more_is_refused_by_part(variant, changed):
+def test_a_variant_that_changes_more_is_refused_by_encoder(variant, changed):
     with pytest.raises(
         ValueError, match=re.escape(f"variant 'other' changes {changed} of the trained Compose; options")
     ) as caught:
@@ -212,19 +212,19 @@ def test_a_plain_encoder_is_no_variant_of_a_composite_nor_the_reverse():
 
 
 @for_each("dtype", ["float32", "bfloat16"])
-def test_in_the_model_all_parts_learn(dtype):
+def test_in_the_model_all_encoders_learn(dtype):
     encoder = rj.Compose(rj.RoPE(learn_base=True), rj.LogN(original_length=3), rj.Kerple())
     config = ModelConfig(num_layers=1, width=8, num_heads=2, mlp_factor=1, compute_dtype=dtype)
     init, apply = functional(config, 5, encoder)
     params = init(jax.random.key(0))
     assert set(encoding_params(params)["encoder0"]) == {"encoder0", "encoder2"}
     tokens = jnp.array([[0, 1, 2, 3, 4, 1, 2], [4, 3, 2, 1, 0, 0, 1]])
-    at = rj.Positions(query=jnp.arange(7), length=jnp.array([7, 7]))
+    positions = rj.Positions(query=jnp.arange(7), length=jnp.array([7, 7]))
 
     @jax.jit
     def run(params):
         def total(params):
-            logits = apply(params, tokens, at)
+            logits = apply(params, tokens, positions)
             return -jnp.sum(jax.nn.log_softmax(logits)[:, :-1, 0]), logits
 
         return jax.grad(total, has_aux=True)(params)
@@ -235,9 +235,9 @@ def test_in_the_model_all_parts_learn(dtype):
         assert leaf.dtype == jnp.float32
         assert np.isfinite(np.asarray(leaf)).all()
         assert np.asarray(leaf).all()  # every head's
-    for part, leaf in (("encoder2", "log_r1"), ("encoder0", "log_base")):
+    for single, leaf in (("encoder2", "log_r1"), ("encoder0", "log_base")):
         moved = jax.tree.map(lambda x: x, params)
-        moved["encoding"]["encoder0"][part][leaf] = moved["encoding"]["encoder0"][part][leaf] + 1.0
+        moved["encoding"]["encoder0"][single][leaf] = moved["encoding"]["encoder0"][single][leaf] + 1.0
         assert float(jnp.max(jnp.abs(run(moved)[1] - logits))) > 1e-5
 
 

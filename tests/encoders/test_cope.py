@@ -79,21 +79,21 @@ def biased(params, q, k, positions, rows=COUNTS):
 def test_a_bias_is_the_double_loop(dtype):
     """Seven tokens, of which about half count: on both sides of max_count - 1 = 3."""
     params, q, k = drawn(), contents(2, 7, dtype=dtype), contents(2, 7, dtype=dtype)[:, ::-1]
-    at = rj.Positions(query=jnp.arange(7))
-    got = biased(params, q, k, at)
+    positions = rj.Positions(query=jnp.arange(7))
+    got = biased(params, q, k, positions)
     expected = np.stack([naive(params, a, b, range(7), range(7)) for a, b in zip(q, k, strict=True)])
     assert_seen_equal(got, expected)
     assert got.dtype == jnp.float32
     reached = counts(q[0], k[0], range(7), range(7))
     assert np.nanmax(reached) > 3 > np.nanmin(reached)
-    assert_seen_equal(jax.vmap(lambda q, k: biased(params, q, k, at))(q, k), expected)
+    assert_seen_equal(jax.vmap(lambda q, k: biased(params, q, k, positions))(q, k), expected)
 
 
 def test_it_reads_no_positions_only_their_order():
     params, q = drawn(), contents(7)
     plain = biased(params, q, q[::-1], rj.Positions(query=jnp.arange(7)))
-    for at in (jnp.array([0, 0, 1, 5, 5, 90, 2]), jnp.linspace(0.0, 1.0, 7)):
-        np.testing.assert_array_equal(biased(params, q, q[::-1], rj.Positions(query=at)), plain)
+    for positions in (jnp.array([0, 0, 1, 5, 5, 90, 2]), jnp.linspace(0.0, 1.0, 7)):
+        np.testing.assert_array_equal(biased(params, q, q[::-1], rj.Positions(query=positions)), plain)
     # keys given apart: their positions are their order, unless one is given
     query, key = jnp.array([4, 9]), jnp.array([0, 3, 4, 8, 20])
     got = biased(params, q[:2], q[2:], rj.Positions(query=query, key=key))
@@ -116,7 +116,7 @@ def test_keys_may_lie_in_any_order_in_the_cache(order):
 
 
 def test_counts_are_clipped_at_the_last_row_and_one_row_is_a_constant():
-    q = 100.0 * jnp.ones((7, 3, 2))  # every gate is open
+    q = 100.0 * jnp.ones((7, 3, 2))  # every gate is 1
     got = np.asarray(biased(drawn(), q, q, rj.Positions(query=jnp.arange(7))))
     dots = 100 * np.asarray(drawn()["rows"], np.float64).sum(-1)
     for m in range(7):
@@ -169,8 +169,8 @@ def test_decoding_against_a_cache_with_rubbish_is_the_row_of_the_whole():
 def test_packed_documents_count_as_they_do_alone():
     params, q = drawn(), contents(7)
     k = q[::-1]
-    at = jnp.array([0, 1, 2, 3, 0, 1, 2])
-    packed = np.asarray(biased(params, q, k, rj.Positions(query=at)))
+    positions = jnp.array([0, 1, 2, 3, 0, 1, 2])
+    packed = np.asarray(biased(params, q, k, rj.Positions(query=positions)))
     for part in (slice(0, 4), slice(4, 7)):
         alone = naive(params, q[part], k[part], range(part.stop - part.start), range(part.stop - part.start))
         assert_seen_equal(packed[:, part, part], alone)
@@ -183,9 +183,9 @@ def test_attention_in_blocks_is_attention_at_once():
     weights = np.where(np.tri(7, dtype=bool), np.exp(scores), 0)
     expected = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), *wide(v))
     for block in (3, 7):
-        at = rj.Positions(query=jnp.array([0, 1, 2, 3, 0, 1, 2]))
+        positions = rj.Positions(query=jnp.array([0, 1, 2, 3, 0, 1, 2]))
         got = jax.jit(
-            lambda block=block, at=at: attend(q, k, v, at, bias=lambda *a: encoder.bias(params, *a), block_size=block)
+            lambda block=block, p=positions: attend(q, k, v, p, bias=lambda *a: encoder.bias(params, *a), block_size=block)
         )()
         np.testing.assert_allclose(got, expected, atol=1e-5)
 
@@ -195,21 +195,21 @@ def test_gradients_are_those_of_the_formula():
     params, q = drawn(), contents(7)
     k = q[::-1]
     weight = np.where(np.tri(7, dtype=bool), np.random.default_rng(1).normal(size=(3, 7, 7)), 0)
-    at = rj.Positions(query=jnp.arange(7))
+    positions = rj.Positions(query=jnp.arange(7))
 
-    def total(own):
-        return jnp.sum(jnp.asarray(weight, jnp.float32) * biased({"rows": own["rows"]}, own["q"], own["k"], at))
+    def total(inputs):
+        return jnp.sum(jnp.asarray(weight, jnp.float32) * biased({"rows": inputs["rows"]}, inputs["q"], inputs["k"], positions))
 
-    own = {"rows": params["rows"], "q": q, "k": k}
-    found = jax.grad(total)(own)
+    inputs = {"rows": params["rows"], "q": q, "k": k}
+    derivatives = jax.grad(total)(inputs)
     for name, index in (("rows", (0, 1)), ("rows", (3, 0)), ("q", (5, 1, 0)), ("k", (0, 2, 1)), ("k", (4, 0, 0))):
         difference = 0.0
         for sign in (1, -1):
-            moved = {n: np.array(x, np.float64) for n, x in own.items()}
+            moved = {n: np.array(x, np.float64) for n, x in inputs.items()}
             moved[name][index] += sign * 1e-6
             value = np.nan_to_num(naive(moved, moved["q"], moved["k"], range(7), range(7)))
             difference += sign * float(np.sum(weight * value)) / 2e-6
-        assert float(found[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
+        assert float(derivatives[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
 
 
 @for_each("scale", [0.0, 1.0, 1e3])
@@ -226,10 +226,10 @@ def test_gradients_are_finite(scale):
 def test_the_papers_rows_start_at_nothing_and_take_a_gradient():
     encoder = rj.CoPE(max_count=COUNTS)
     initial = encoder.init(jax.random.key(0), DIMS)
-    at = rj.Positions(query=jnp.arange(7))
-    np.testing.assert_array_equal(biased(initial, contents(7), contents(7), at), 0)
-    found = jax.grad(lambda p: jnp.sum(biased(p, contents(7), contents(7), at)[:, -1]))(initial)["rows"]
-    assert np.asarray(found).any()
+    positions = rj.Positions(query=jnp.arange(7))
+    np.testing.assert_array_equal(biased(initial, contents(7), contents(7), positions), 0)
+    derivatives = jax.grad(lambda p: jnp.sum(biased(p, contents(7), contents(7), positions)[:, -1]))(initial)["rows"]
+    assert np.asarray(derivatives).any()
     spread = rj.CoPE(max_count=512, init_scale=0.5).init(jax.random.key(0), DIMS)["rows"]
     assert float(jnp.std(spread)) == pytest.approx(0.5, rel=0.1)
 

@@ -66,13 +66,13 @@ def drawn(encoder):
 def test_step_by_step_decoding_is_the_whole_pass(encoder):
     """One query at a time against a cache of the whole length, at the same stated length, whose later keys are not yet there."""
     x, q, k, v = inputs()
-    at = jnp.arange(LENGTH)
-    whole = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=LENGTH))
+    positions = jnp.arange(LENGTH)
+    whole = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=positions, length=LENGTH))
     for t in range(LENGTH):
         # what stands in the cache after position t is still rubbish; finite, as memory is
-        empty = (at > t)[:, None, None]
+        empty = (positions > t)[:, None, None]
         keys, values = jnp.where(empty, 100.0, k), jnp.where(empty, -100.0, v)
-        one = rj.Positions(query=at[t : t + 1], key=at, length=jnp.asarray(LENGTH))
+        one = rj.Positions(query=positions[t : t + 1], key=positions, length=jnp.asarray(LENGTH))
         step = outputs(encoder, drawn(encoder), x[t : t + 1], q[t : t + 1], keys, values, one)
         chex.assert_trees_all_close(step, jax.tree.map(lambda a, t=t: a[t : t + 1], whole), atol=2e-5, rtol=2e-5)
 
@@ -82,20 +82,20 @@ def test_packed_documents_are_separate_ones(encoder):
     """Documents of 4, 1 and 4 tokens in one row, with the first one's id coming back, give what each gives alone."""
     x, q, k, v = inputs()
     ids = jnp.array([7, 7, 7, 7, 2, 7, 7, 7, 7])
-    at = rj.positions.from_segment_ids(ids)
-    document = jnp.cumsum(at == 0)  # ids that do not come back
-    packed = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=9, query_segment=document))
+    places = rj.positions.from_segment_ids(ids)
+    document = jnp.cumsum(places == 0)  # ids that do not come back
+    packed = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=places, length=9, query_segment=document))
     for part in (slice(0, 4), slice(4, 5), slice(5, 9)):
         here = rj.Positions(query=jnp.arange(part.stop - part.start), length=9)
         alone = outputs(encoder, drawn(encoder), x[part], q[part], k[part], v[part], here)
         chex.assert_trees_all_close(jax.tree.map(lambda a, part=part: a[part], packed), alone, atol=2e-5)
-    mixed = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=9))
+    mixed = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=places, length=9))
     assert float(jnp.max(jnp.abs(mixed[1] - packed[1])[5:])) > 1e-3
 
 
 @for_each("encoder", ENCODERS)
 def test_vmap_is_a_loop(encoder):
-    """Over examples of their own positions and lengths; and over parameters, as replicas are."""
+    """Over examples with different positions and lengths; and over parameters, as for replicas."""
     arrays = inputs(2)
     query = jnp.stack([jnp.arange(LENGTH), 3 * jnp.arange(LENGTH)])
     positions = rj.Positions(query=query, length=jnp.array([LENGTH, 30]))
@@ -131,8 +131,10 @@ def logits(encoder, params, q, k, positions):
 def test_relative_encoders_see_distances_alone(encoder, gaps, shift):
     """Fire below its threshold of 512; xPos within what float32 holds; the length stays as stated."""
     q, k = jax.random.normal(jax.random.key(3), (2, 6, 2, 8))
-    at = jnp.cumsum(jnp.array(gaps))
-    here, there = (logits(encoder, drawn(encoder), q, k, rj.Positions(query=p, length=60)) for p in (at, at + shift))
+    positions = jnp.cumsum(jnp.array(gaps))
+    here, there = (
+        logits(encoder, drawn(encoder), q, k, rj.Positions(query=p, length=60)) for p in (positions, positions + shift)
+    )
     np.testing.assert_allclose(there, here, atol=2e-4, rtol=1e-4)
 
 
@@ -152,16 +154,16 @@ def test_gradients_are_finite(encoder):
     arrays = inputs()
 
     @jax.jit
-    def gradients(params, arrays, at):
+    def gradients(params, arrays, positions):
         def total(params, arrays):
-            return sum(jnp.sum(out**2) for out in outputs(encoder, params, *arrays, rj.Positions(query=at, length=60)))
+            return sum(jnp.sum(out**2) for out in outputs(encoder, params, *arrays, rj.Positions(query=positions, length=60)))
 
         return jax.grad(total, argnums=(0, 1))(params, arrays)
 
-    for at in (jnp.zeros(LENGTH, jnp.int32), jnp.arange(LENGTH), 7 * jnp.arange(LENGTH)):
-        found = gradients(drawn(encoder), arrays, at)
-        assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(found))
-        assert any(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(found[1]))
+    for positions in (jnp.zeros(LENGTH, jnp.int32), jnp.arange(LENGTH), 7 * jnp.arange(LENGTH)):
+        derivatives = gradients(drawn(encoder), arrays, positions)
+        assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(derivatives))
+        assert any(bool(jnp.any(leaf != 0)) for leaf in jax.tree.leaves(derivatives[1]))
 
 
 @for_each("learned", ["learn_base", "learn_angles"])
@@ -184,17 +186,17 @@ def test_rotary_dim_2_has_finite_values_and_gradients(scaling, learned):
         tables = encoder.tables(encoder.prepare(params, positions.length, dims), positions)
         return jnp.sum(jnp.sin(encoder.rotate(tables, q, q)[0]))
 
-    value, found = jax.value_and_grad(total, argnums=(0, 1))(encoder.init(jax.random.key(0), dims), q)
-    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, found)))
+    value, derivatives = jax.value_and_grad(total, argnums=(0, 1))(encoder.init(jax.random.key(0), dims), q)
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves((value, derivatives)))
 
 
 @for_each("encoder", [*BIASES, *CONTENT])
 def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
     """At position 4,000, where bfloat16 knows multiples of 16 only; q and k are exact in bfloat16."""
-    at = rj.Positions(query=4000 + jnp.arange(4), key=3995 + jnp.arange(9))
+    positions = rj.Positions(query=4000 + jnp.arange(4), key=3995 + jnp.arange(9))
     q, k = (jnp.round(8 * jax.random.normal(jax.random.key(i), (n, 2, 8))) / 8 for i, n in enumerate((4, 9)))
-    tables = tables_of_first_layer(encoder, drawn(encoder), at)
-    narrow, wide = (encoder.bias(tables, q.astype(d), k.astype(d), at) for d in (jnp.bfloat16, jnp.float32))
+    tables = tables_of_first_layer(encoder, drawn(encoder), positions)
+    narrow, wide = (encoder.bias(tables, q.astype(d), k.astype(d), positions) for d in (jnp.bfloat16, jnp.float32))
     assert narrow.dtype == jnp.float32
     np.testing.assert_array_equal(narrow, wide)
 
@@ -202,17 +204,17 @@ def test_biases_are_float32_and_nothing_narrower_touches_them(encoder):
 @for_each("encoder", [e for e in ROTATIONS if e.requirements.length])
 def test_a_length_may_be_an_int_traced_or_one_an_example(encoder):
     x, q, k, v = inputs(2)
-    at = jnp.arange(LENGTH)
-    each = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=jnp.array([4, 5])))
+    positions = jnp.arange(LENGTH)
+    each = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=positions, length=jnp.array([4, 5])))
     for row, length in enumerate((4, 5)):
         arrays = [a[row] for a in (x, q, k, v)]
-        tables = tables_of_first_layer(encoder, drawn(encoder), rj.Positions(query=at), length)  # a Python int
+        tables = tables_of_first_layer(encoder, drawn(encoder), rj.Positions(query=positions), length)  # a Python int
         static = encoder.rotate(tables, *arrays[1:3])
-        traced = outputs(encoder, drawn(encoder), *arrays, rj.Positions(query=at, length=jnp.asarray(length)))
+        traced = outputs(encoder, drawn(encoder), *arrays, rj.Positions(query=positions, length=jnp.asarray(length)))
         chex.assert_trees_all_close(jax.tree.map(lambda a, row=row: a[row], each), traced, atol=1e-5)
-        chex.assert_trees_all_close(attend(*static, arrays[3], rj.Positions(query=at)), traced[1], atol=2e-5)
+        chex.assert_trees_all_close(attend(*static, arrays[3], rj.Positions(query=positions)), traced[1], atol=2e-5)
     # lengths that were seen before leave no trace
-    again = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=at, length=jnp.array([4, 5])))
+    again = outputs(encoder, drawn(encoder), x, q, k, v, rj.Positions(query=positions, length=jnp.array([4, 5])))
     chex.assert_trees_all_equal(again, each)
 
 
@@ -234,11 +236,11 @@ def test_grouped_keys_serve_their_query_heads(encoder):
     dims = rj.Dims(width=16, num_heads=4, head_dim=4)
     params = encoder.init(jax.random.key(0), dims)
     q, k = jax.random.normal(jax.random.key(1), (6, 4, 4)), jax.random.normal(jax.random.key(2), (6, 2, 4))
-    at = rj.Positions(query=jnp.arange(6))
-    got = encoder.bias(params, q, k, at)
-    np.testing.assert_array_equal(got, encoder.bias(params, q, k[:, [0, 0, 1, 1]], at))
+    positions = rj.Positions(query=jnp.arange(6))
+    got = encoder.bias(params, q, k, positions)
+    np.testing.assert_array_equal(got, encoder.bias(params, q, k[:, [0, 0, 1, 1]], positions))
     with pytest.raises(ValueError, match="the 4 heads of q must be a multiple of the 3 heads of k"):
-        encoder.bias(params, q, q[:, :3], at)
+        encoder.bias(params, q, q[:, :3], positions)
 
 
 @for_each("encoder", [*BIASES, *CONTENT])
@@ -329,14 +331,14 @@ def test_no_token_sees_what_comes_after_it(encoder):
 
     @jax.jit
     @jax.grad
-    def gradient(own):
-        """Of the logits at position 3, where token t has an embedding of its own."""
-        at = jnp.arange(6)
-        return jnp.sum(apply(params | {"embedding": own}, at, rj.Positions(query=at, length=6))[3] ** 2)
+    def gradient(embedding):
+        """Of the logits at position 3, where token t has embedding t."""
+        positions = jnp.arange(6)
+        return jnp.sum(apply(params | {"embedding": embedding}, positions, rj.Positions(query=positions, length=6))[3] ** 2)
 
-    found = np.asarray(gradient(params["embedding"]))
-    assert not found[4:].any()
-    assert found[:4].any(axis=1).all()
+    derivatives = np.asarray(gradient(params["embedding"]))
+    assert not derivatives[4:].any()
+    assert derivatives[:4].any(axis=1).all()
 
 
 @for_each("scaling", MAPS)
@@ -348,6 +350,6 @@ def test_every_map_is_a_variant_of_a_trained_model(scaling):
     tokens, positions = jnp.array([1, 2, 3, 4, 5]), rj.Positions(query=jnp.arange(5), length=5)
     params = init(jax.random.key(0))
     prepared = as_layers(variant).prepare(encoding_params(params), 5, MODEL.dims)
-    own = functional(MODEL, 6, variant)[1](params, tokens, positions)
-    chex.assert_trees_all_close(apply(params, tokens, positions, prepared), own, atol=1e-6)
-    assert float(jnp.max(jnp.abs(own - apply(params, tokens, positions)))) > 1e-5
+    embedding = functional(MODEL, 6, variant)[1](params, tokens, positions)
+    chex.assert_trees_all_close(apply(params, tokens, positions, prepared), embedding, atol=1e-6)
+    assert float(jnp.max(jnp.abs(embedding - apply(params, tokens, positions)))) > 1e-5

@@ -21,8 +21,8 @@ KEY = np.array([[0, 1, 5, 40, 41], [4, 2, 9, 100_000, 3]])
 
 
 def drawn():
-    """Units that turn on or off between 0 and 1, so that the network's input is seen everywhere."""
-    own = {
+    """Units with a kink between 0 and 1, so that every input of the network matters."""
+    numbers = {
         "log_c": -1.2,
         "log_threshold": 3.8,
         "w1": [1.0, -0.8, 1.5, 0.7, -1.2],
@@ -30,8 +30,8 @@ def drawn():
         "w2": np.random.default_rng(0).normal(size=(5, 3)),
         "b2": [0.3, -0.5, 0.1],
     }
-    assert own.keys() == ENCODER.init(jax.random.key(0), DIMS).keys()
-    return {name: jnp.asarray(x, jnp.float32) for name, x in own.items()}
+    assert numbers.keys() == ENCODER.init(jax.random.key(0), DIMS).keys()
+    return {name: jnp.asarray(x, jnp.float32) for name, x in numbers.items()}
 
 
 def naive(params, query, key):
@@ -84,8 +84,8 @@ def test_the_paper_starts_at_these_numbers():
 )
 def test_below_the_threshold_only_distances_count_and_above_it_positions_too(gaps, shift, beyond):
     params = drawn() | {"log_threshold": jnp.log(50.0)}
-    at = np.cumsum(gaps)  # below 26; with the shift, below 46
-    here, there = (biased(params, rj.Positions(query=jnp.asarray(p))) for p in (at, at + shift))
+    positions = np.cumsum(gaps)  # below 26; with the shift, below 46
+    here, there = (biased(params, rj.Positions(query=jnp.asarray(p))) for p in (positions, positions + shift))
     np.testing.assert_allclose(there, here, atol=1e-6)
     # above, the same distance is less of the query's position
     below, above = (biased(params, rj.Positions(query=jnp.array([p]), key=jnp.array([p - 20]))) for p in (45, 50 + beyond))
@@ -99,8 +99,8 @@ def test_below_the_threshold_only_distances_count_and_above_it_positions_too(gap
 
 def test_the_threshold_itself_belongs_below():
     params = drawn() | {"log_threshold": jnp.log(50.0)}
-    at, below, above = (biased(params, rj.Positions(query=jnp.array([p]), key=jnp.array([p - 9]))) for p in (50, 12, 51))
-    np.testing.assert_allclose(at, below, atol=1e-6)
+    positions, below, above = (biased(params, rj.Positions(query=jnp.array([p]), key=jnp.array([p - 9]))) for p in (50, 12, 51))
+    np.testing.assert_allclose(positions, below, atol=1e-6)
     assert np.abs(above - below).max() > 1e-4
 
 
@@ -110,13 +110,13 @@ def test_c_and_threshold_are_positive_whatever_is_stored(log_c, log_threshold):
     """The network's input: from 0 to 1 for every key before its query; read off a network that is the identity."""
     identity = {"w1": jnp.ones(5), "b1": jnp.zeros(5), "w2": jnp.full((5, 3), 0.2), "b2": jnp.zeros(3)}
     params = identity | {"log_c": jnp.float32(log_c), "log_threshold": jnp.float32(log_threshold)}
-    at = rj.Positions(query=jnp.array([1, 30, 1000, 100_000]), key=jnp.array([0, 1, 3, 7, 20]))
-    share = np.asarray(biased(params, at), np.float64)
-    causal = np.asarray(at.visible())
+    positions = rj.Positions(query=jnp.array([1, 30, 1000, 100_000]), key=jnp.array([0, 1, 3, 7, 20]))
+    share = np.asarray(biased(params, positions), np.float64)
+    causal = np.asarray(positions.visible())
     assert np.isfinite(share).all()
     assert (share >= 0).all()
     assert (share[:, causal] <= 1 + 1e-5).all()
-    np.testing.assert_allclose(share, naive(params, np.asarray(at.query), np.asarray(at.key)), rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(share, naive(params, np.asarray(positions.query), np.asarray(positions.key)), rtol=2e-4, atol=1e-6)
 
 
 def test_decoding_is_the_row_of_the_whole_and_packing_the_documents():
@@ -135,7 +135,7 @@ def test_gradients_are_those_of_the_formula():
     query, key = np.array([0, 5, 70, 10**6]), np.array([0, 0, 6, 10**6])
     weight = np.random.default_rng(1).normal(size=(3, 4, 4))
     where = rj.Positions(query=jnp.asarray(query), key=jnp.asarray(key))
-    found = jax.grad(lambda params: jnp.sum(jnp.asarray(weight, jnp.float32) * biased(params, where)))(params)
+    derivatives = jax.grad(lambda params: jnp.sum(jnp.asarray(weight, jnp.float32) * biased(params, where)))(params)
     for name, x in params.items():
         for index in np.ndindex(x.shape):
             if index and index[0] > 1:
@@ -145,31 +145,31 @@ def test_gradients_are_those_of_the_formula():
                 moved = {n: np.array(y, np.float64) for n, y in params.items()}
                 moved[name][index] += sign * 1e-6
                 difference += sign * float(np.sum(weight * naive(moved, query, key))) / 2e-6
-            assert float(found[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
+            assert float(derivatives[name][index]) == pytest.approx(difference, rel=1e-3, abs=1e-4), (name, index)
 
 
-@for_each("at", [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 60.0, 1e7]])
-def test_gradients_are_finite_at_distance_0_and_far(at):
-    found = jax.grad(lambda params, p: jnp.sum(biased(params, rj.Positions(query=p)) ** 2), argnums=(0, 1))(
-        drawn(), jnp.array(at)
+@for_each("positions", [[0.0, 0.0, 0.0], [0.0, 1.0, 1.0], [0.0, 60.0, 1e7]])
+def test_gradients_are_finite_at_distance_0_and_far(positions):
+    derivatives = jax.grad(lambda params, p: jnp.sum(biased(params, rj.Positions(query=p)) ** 2), argnums=(0, 1))(
+        drawn(), jnp.array(positions)
     )
-    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(found))
-    assert np.asarray(found[0]["b2"]).any()
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(derivatives))
+    assert np.asarray(derivatives[0]["b2"]).any()
 
 
 def test_attention_adds_it_in_float32_under_bfloat16():
     q, k, v = (x.astype(jnp.bfloat16) for x in jax.random.normal(jax.random.key(0), (3, 5, 3, 2)))
     params = drawn()
-    at = np.array([0, 2, 3, 90, 110])
+    positions = np.array([0, 2, 3, 90, 110])
 
-    def door(q, k, here):
+    def hook(q, k, here):
         added = ENCODER.bias(params, q, k, here)
         assert added.dtype == jnp.float32
         return added
 
-    got = jax.jit(lambda: attend(q, k, v, rj.Positions(query=jnp.asarray(at)), bias=door, block_size=2))()
+    got = jax.jit(lambda: attend(q, k, v, rj.Positions(query=jnp.asarray(positions)), bias=hook, block_size=2))()
     scores = np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in (q, k))) / math.sqrt(2)
-    weights = np.where(np.tri(5, dtype=bool), np.exp(scores + naive(params, at, at)), 0)
+    weights = np.where(np.tri(5, dtype=bool), np.exp(scores + naive(params, positions, positions)), 0)
     expected = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), np.asarray(v, np.float64))
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.02)
 

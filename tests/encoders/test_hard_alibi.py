@@ -42,13 +42,13 @@ def attended(encoder, q, k, v, positions, block_size=128):
     return attend(q, k, v, positions, bias=lambda q, k, here: encoder.bias(tables, q, k, here), block_size=block_size)
 
 
-def weights_of(masked_heads, at, block_size=128):
+def weights_of(masked_heads, positions, block_size=128):
     """[H, Tq, Tk]: what attention gives each key, read off one-hot values; queries and keys are all alike."""
-    length = len(at)
+    length = len(positions)
     values = np.broadcast_to(np.eye(length, dtype=np.float32)[:, None], (length, 3, length))
     q = jax.random.normal(jax.random.key(0), (length, 3, length))
     encoder = rj.HardALiBi(masked_heads=masked_heads)
-    out = attended(encoder, q, q[::-1], values, rj.Positions(query=jnp.asarray(at)), block_size=block_size)
+    out = attended(encoder, q, q[::-1], values, rj.Positions(query=jnp.asarray(positions)), block_size=block_size)
     return np.moveaxis(np.asarray(out), 1, 0)
 
 
@@ -101,24 +101,24 @@ def test_a_window_counts_positions_not_tokens():
 def test_gradients_are_finite_and_stay_within_the_window(dtype):
     q, k, v = jax.random.normal(jax.random.key(2), (3, 6, 3, 4)).astype(dtype)
     encoder = rj.HardALiBi(masked_heads=2)
-    at = jnp.array([0, 1, 2, 3, 500, 100_000])
+    positions = jnp.array([0, 1, 2, 3, 500, 100_000])
 
     @partial(jax.grad, argnums=(0, 1, 2))
     def gradients(q, k, v):
-        return jnp.sum(attended(encoder, q, k, v, rj.Positions(query=at))[3].astype(jnp.float32) ** 2)
+        return jnp.sum(attended(encoder, q, k, v, rj.Positions(query=positions))[3].astype(jnp.float32) ** 2)
 
-    found = [np.asarray(g, np.float32) for g in gradients(q, k, v)]
-    assert all(np.isfinite(g).all() for g in found)
-    values = found[2]
+    derivatives = [np.asarray(g, np.float32) for g in gradients(q, k, v)]
+    assert all(np.isfinite(g).all() for g in derivatives)
+    values = derivatives[2]
     np.testing.assert_array_equal(values.any(-1)[:, 0], [False, False, False, True, False, False])
     np.testing.assert_array_equal(values.any(-1)[:, 1], [False, False, True, True, False, False])
     np.testing.assert_array_equal(values.any(-1)[:, 2], [True, True, True, True, False, False])
-    assert found[1][:4, 2].any()  # keys of the head without a window
-    np.testing.assert_array_equal(found[1][:2, :2], 0)
+    assert derivatives[1][:4, 2].any()  # keys of the head without a window
+    np.testing.assert_array_equal(derivatives[1][:2, :2], 0)
 
 
 def test_a_query_with_no_key_in_its_window_still_sees_no_later_key():
-    """Its own key is not in the cache yet: the result is finite, and an average of what it may see."""
+    """The key of the query is not in the cache yet: the result is finite, and an average of what it may see."""
     q, k, v = jax.random.normal(jax.random.key(3), (3, 4, 3, 4))
     here = rj.Positions(query=jnp.array([2]), key=jnp.array([0, 1, 3, 4]))
     got = np.asarray(attended(rj.HardALiBi(masked_heads=1), q[:1], k, v, here))

@@ -24,14 +24,14 @@ def normal(seed: int, *shape: int) -> jax.Array:
 def naive_scores(
     q: np.ndarray, k: np.ndarray, q_positions: np.ndarray, k_positions: np.ndarray, inv_freq: np.ndarray, layout: str = "half"
 ) -> np.ndarray:
-    """float64 [H, Tq, Tk] of q [Tq, H, D] and k [Tk, H, D]: each pair as a complex number turned by its angle."""
+    """float64 [H, Tq, Tk] of q [Tq, H, D] and k [Tk, H, D]: each pair as a complex number rotated by its angle."""
 
-    def turned(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    def rotated(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
         x, half = np.asarray(x, np.float64), x.shape[-1] // 2
         pairs = x[..., :half] + 1j * x[..., half:] if layout == "half" else x[..., 0::2] + 1j * x[..., 1::2]
         return pairs * np.exp(1j * np.asarray(positions, np.float64)[:, None, None] * inv_freq)
 
-    return np.einsum("qhp,khp->hqk", turned(q, q_positions).conj(), turned(k, k_positions)).real
+    return np.einsum("qhp,khp->hqk", rotated(q, q_positions).conj(), rotated(k, k_positions)).real
 
 
 def default_inv_freq(rotary_dim: int = 8, base: float = 10_000.0) -> np.ndarray:
@@ -98,7 +98,7 @@ def test_encoders_that_differ_are_not_equal() -> None:
 
 @for_each("encoder", ENCODERS)
 def test_compiled_is_eager_and_narrow_inputs_are_computed_in_float32(encoder: rj.Encoder) -> None:
-    """Examples of their own positions and lengths. (That vmap is a loop: test_every_encoder.)"""
+    """For examples with different positions and lengths. (That vmap is a loop: test_every_encoder.)"""
     params = encoder.init(jax.random.key(0), DIMS)
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
     arrays = normal(0, 2, 3, 16), normal(1, 2, 3, 2, 8), normal(2, 2, 3, 2, 8)
@@ -258,16 +258,16 @@ def test_head_fraction_rotates_the_first_heads_only() -> None:
     dims, q, k = rj.Dims(width=32, num_heads=4, head_dim=8), normal(1, 5, 4, 8), normal(2, 5, 4, 8)
     positions = rj.Positions(query=jnp.arange(3, 8))
     whole, part = rj.RoPE(), rj.RoPE(head_fraction=0.5)
-    turned = whole.rotate(whole.tables(whole.prepare({}, None, dims), positions), q, k)
+    rotated = whole.rotate(whole.tables(whole.prepare({}, None, dims), positions), q, k)
     got = part.rotate(part.tables(part.prepare({}, None, dims), positions), q, k)
-    for mine, all_turned, before in zip(got, turned, (q, k), strict=True):
+    for mine, all_turned, before in zip(got, rotated, (q, k), strict=True):
         np.testing.assert_array_equal(mine[:, :2], all_turned[:, :2])
         np.testing.assert_array_equal(mine[:, 2:], before[:, 2:])
         assert np.all(np.any(np.asarray(mine[:, :2] != before[:, :2]), axis=-1))
 
 
-def test_rotary_fraction_rotates_the_first_features_with_their_own_denominator() -> None:
-    # GPT-NeoX: theta_i = base^(-2i/R), with R the turned part and not the head dimension
+def test_rotary_fraction_rotates_the_first_features_with_their_denominator() -> None:
+    # GPT-NeoX: theta_i = base^(-2i/R), with R the rotated features and not the head dim
     encoder, q, k = rj.RoPE(rotary_fraction=0.5), normal(1, 4, 2, 8), normal(2, 4, 2, 8)
     tables = encoder.tables(encoder.prepare({}, None, DIMS), rj.Positions(query=jnp.arange(4)))
     got_q, got_k = (np.asarray(a, np.float64) for a in encoder.rotate(tables, q, k))
@@ -296,7 +296,7 @@ def test_cached_decoding_equals_the_full_pass(encoder: rj.RoPE) -> None:
         np.testing.assert_allclose(row[..., 0, :], full[..., t, : t + 1], atol=1e-5)
 
 
-def test_keys_have_positions_of_their_own() -> None:
+def test_keys_may_have_other_positions() -> None:
     q, k = normal(1, 2, 2, 8), normal(2, 3, 2, 8)
     query, key = np.array([7, 2]), np.array([0, 30, 4])
     got = scores(rj.RoPE(), {}, q, k, rj.Positions(query=jnp.asarray(query), key=jnp.asarray(key)))
@@ -314,7 +314,7 @@ def test_positions_name_their_keys() -> None:
 
 @for_each("shared", [True, False])
 @for_each("scaling", [rj.DynamicNTK(factor=2.0, original_length=6), rj.DynamicLinear(original_length=6)])
-def test_each_example_is_scaled_by_its_own_length(scaling: rj.FrequencyMap, shared: bool) -> None:
+def test_each_example_is_scaled_by_its_length(scaling: rj.FrequencyMap, shared: bool) -> None:
     encoder, q, k = rj.RoPE(scaling=scaling), normal(1, 3, 5, 2, 8), normal(2, 3, 5, 2, 8)
     lengths, one = [4, 9, 20], jnp.arange(5)
     query = one if shared else jnp.stack([one] * 3)
@@ -341,7 +341,7 @@ def test_static_maps_do_not_look_at_the_length() -> None:
 
 
 def test_frequencies_go_through_prepare() -> None:
-    """A subclass that overrides `prepare` alone changes what the model and a user's own code get."""
+    """A subclass that overrides `prepare` alone changes what the model and a user's code get."""
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Slower(rj.RoPE):
@@ -371,12 +371,12 @@ def rotated_sum(encoder: rj.RoPE, params: dict, length: int | None = None) -> ja
 
 def naive_rotated_sum(inv_freq: np.ndarray) -> float:
     x, weights = (np.asarray(normal(seed, 3, 2, 8), np.float64) for seed in (3, 4))
-    turned = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * np.array([1, 4, 9])[:, None, None] * inv_freq)
-    return float(np.sum(turned.real * weights[..., :4] + turned.imag * weights[..., 4:]))
+    rotated = (x[..., :4] + 1j * x[..., 4:]) * np.exp(1j * np.array([1, 4, 9])[:, None, None] * inv_freq)
+    return float(np.sum(rotated.real * weights[..., :4] + rotated.imag * weights[..., 4:]))
 
 
-def central_difference(f: object, at: float, step: float = 1e-5) -> float:
-    return (f(at + step) - f(at - step)) / (2 * step)
+def central_difference(f: object, x: float, step: float = 1e-5) -> float:
+    return (f(x + step) - f(x - step)) / (2 * step)
 
 
 @for_each("scaling", [None, rj.Linear(factor=2.0), rj.NTK(factor=2.0)])

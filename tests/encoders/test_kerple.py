@@ -80,8 +80,8 @@ def test_only_distances_count(kernel, shift):
 def test_narrow_and_unsigned_positions_have_the_same_distances(dtype):
     """A key before its query has a negative offset, which an unsigned dtype does not know."""
     encoder, params = rj.Kerple(), drawn("log")
-    at = np.array([0, 5, 120])
-    wide, narrow = (biased(encoder, params, rj.Positions(query=jnp.asarray(at, d))) for d in (jnp.int32, dtype))
+    positions = np.array([0, 5, 120])
+    wide, narrow = (biased(encoder, params, rj.Positions(query=jnp.asarray(positions, d))) for d in (jnp.int32, dtype))
     np.testing.assert_array_equal(narrow, wide)
 
 
@@ -95,8 +95,8 @@ def test_no_stored_number_leaves_the_range(kernel, first, second):
     """r1 > 0, r2 > 0, and r2 <= 2 for "power": read off the bias at distances 0, 1 and 2."""
     encoder = rj.Kerple(kernel=kernel)
     params = dict(zip(STORED[kernel], (jnp.full(3, x, jnp.float32) for x in (first, second)), strict=True))
-    at = rj.Positions(query=jnp.array([0]), key=jnp.array([0, 1, 2, 100, 10_000]))
-    bias = np.asarray(biased(encoder, params, at), np.float64)[0, 0]
+    positions = rj.Positions(query=jnp.array([0]), key=jnp.array([0, 1, 2, 100, 10_000]))
+    bias = np.asarray(biased(encoder, params, positions), np.float64)[0, 0]
     assert bias[0] == 0
     assert np.isfinite(bias).all()
     if kernel == "power":
@@ -128,7 +128,7 @@ def test_gradients_are_those_of_the_formula_and_finite_at_distance_0(kernel):
     q, k = np.array([0, 5, 5, 10**7]), np.array([0, 0, 5, 6])
     where = rj.Positions(query=jnp.asarray(q), key=jnp.asarray(k))
     weight = jnp.asarray(np.random.default_rng(0).normal(size=(3, 4, 4)), jnp.float32)
-    found = jax.grad(lambda params: jnp.sum(weight * biased(encoder, params, where)))(params)
+    derivatives = jax.grad(lambda params: jnp.sum(weight * biased(encoder, params, where)))(params)
     for name in params:
         for h in range(3):
             difference = 0.0
@@ -136,7 +136,7 @@ def test_gradients_are_those_of_the_formula_and_finite_at_distance_0(kernel):
                 moved = {n: np.array(x, np.float64) for n, x in params.items()}
                 moved[name][h] += sign * 1e-5
                 difference += sign * float(np.sum(np.asarray(weight, np.float64) * naive(kernel, moved, q, k))) / 2e-5
-            assert float(found[name][h]) == pytest.approx(difference, rel=1e-3)
+            assert float(derivatives[name][h]) == pytest.approx(difference, rel=1e-3)
     alone = rj.Positions(query=jnp.zeros(3, jnp.int32))  # every pair at distance 0
     here = jax.grad(lambda params: jnp.sum(biased(encoder, params, alone)))(params)
     for leaf in jax.tree.leaves(here):
@@ -145,42 +145,44 @@ def test_gradients_are_those_of_the_formula_and_finite_at_distance_0(kernel):
 
 @KERNELS
 def test_gradients_to_real_positions_are_finite_at_distance_0(kernel):
-    """The power's own slope there is infinite, for r2 < 1."""
+    """The slope of the power itself is infinite there, for r2 < 1."""
     encoder, params = rj.Kerple(kernel=kernel), drawn(kernel)
-    found = jax.grad(lambda at: jnp.sum(biased(encoder, params, rj.Positions(query=at))[:, 0]))(jnp.array([1.0, 1.0, 3.0]))
-    assert np.isfinite(np.asarray(found)).all()
+    derivatives = jax.grad(lambda positions: jnp.sum(biased(encoder, params, rj.Positions(query=positions))[:, 0]))(
+        jnp.array([1.0, 1.0, 3.0])
+    )
+    assert np.isfinite(np.asarray(derivatives)).all()
     slopes = 0.0
     for r1, r2 in ranges(kernel, params):
         slopes -= r1 * r2 / (1 + 2 * r2) if kernel == "log" else r1 * r2 * 2 ** (r2 - 1)
-    assert float(found[2]) == pytest.approx(slopes, rel=1e-5)
+    assert float(derivatives[2]) == pytest.approx(slopes, rel=1e-5)
 
 
 @KERNELS
 def test_attention_adds_it_in_float32_under_bfloat16(kernel):
     q, k, v = (x.astype(jnp.bfloat16) for x in jax.random.normal(jax.random.key(0), (3, 5, 3, 2)))
     encoder, params = rj.Kerple(kernel=kernel), drawn(kernel)
-    at = np.array([0, 2, 3, 9, 11])
+    positions = np.array([0, 2, 3, 9, 11])
 
     @jax.jit
     def gradients(params, q, k, v):
         def total(params, q, k, v):
-            def door(q, k, here):
+            def hook(q, k, here):
                 added = encoder.bias(params, q, k, here)
                 assert added.dtype == jnp.float32
                 return added
 
-            out = attend(q, k, v, rj.Positions(query=jnp.asarray(at)), bias=door, block_size=2)
+            out = attend(q, k, v, rj.Positions(query=jnp.asarray(positions)), bias=hook, block_size=2)
             return jnp.sum(out.astype(jnp.float32) ** 2), out
 
         return jax.grad(total, argnums=(0, 1, 2), has_aux=True)(params, q, k, v)
 
-    found, got = gradients(params, q, k, v)
+    derivatives, got = gradients(params, q, k, v)
     scores = np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in (q, k))) / math.sqrt(2)
-    weights = np.where(np.tri(5, dtype=bool), np.exp(scores + naive(kernel, params, at, at)), 0)
+    weights = np.where(np.tri(5, dtype=bool), np.exp(scores + naive(kernel, params, positions, positions)), 0)
     expected = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), np.asarray(v, np.float64))
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.02)
-    assert all(np.isfinite(np.asarray(leaf, np.float32)).all() for leaf in jax.tree.leaves(found))
-    assert all(np.asarray(leaf, np.float32).any() for leaf in jax.tree.leaves(found))
+    assert all(np.isfinite(np.asarray(leaf, np.float32)).all() for leaf in jax.tree.leaves(derivatives))
+    assert all(np.asarray(leaf, np.float32).any() for leaf in jax.tree.leaves(derivatives))
 
 
 def test_what_it_cannot_do_is_refused():

@@ -45,17 +45,17 @@ def test_layer_by_layer(encoders):
 
 
 def test_layers_of_one_encoder_are_that_encoder():
-    """All three hooks, with parameters; several equal encoders differ in having parameters of their own."""
+    """All three hooks, with parameters; equal encoders of a pattern have separate parameters."""
     for encoder in (rj.Learned(max_length=16), rj.RoPE(learn_base=True), rj.Kerple()):
         params, apply = model(encoder)
         _, of_one = model(rj.Layers(encoder))
         _, of_two = model(rj.Layers(encoder, encoder))
-        own = params["encoding"]
+        embedding = params["encoding"]
         plain = apply(params, TOKENS, AT)
         chex.assert_trees_all_close(of_one(params, TOKENS, AT), plain, atol=1e-6)
         if not isinstance(encoder, rj.Learned):
             chex.assert_trees_all_close(
-                of_two(params | {"encoding": {"encoder0": own["encoder0"], "encoder1": own["encoder0"]}}, TOKENS, AT),
+                of_two(params | {"encoding": {"encoder0": embedding["encoder0"], "encoder1": embedding["encoder0"]}}, TOKENS, AT),
                 plain,
                 atol=1e-6,
             )
@@ -97,11 +97,11 @@ def test_a_window_bounds_what_a_token_depends_on(encoder, reach):
 
     @jax.jit
     @jax.grad
-    def gradient(own):
-        return jnp.sum(apply(params | {"embedding": own}, jnp.arange(7), AT)[6] ** 2)
+    def gradient(embedding):
+        return jnp.sum(apply(params | {"embedding": embedding}, jnp.arange(7), AT)[6] ** 2)
 
-    found = np.asarray(gradient(jnp.concatenate([params["embedding"]])[:7]))
-    assert np.flatnonzero(found.any(axis=1)).tolist() == list(range(6 - reach, 7))
+    derivatives = np.asarray(gradient(jnp.concatenate([params["embedding"]])[:7]))
+    assert np.flatnonzero(derivatives.any(axis=1)).tolist() == list(range(6 - reach, 7))
 
 
 def test_a_window_counts_tokens_whatever_their_positions():
@@ -119,9 +119,9 @@ def test_a_window_counts_tokens_whatever_their_positions():
 
 def test_blocks_do_not_change_the_window():
     q, k, v = jax.random.normal(jax.random.key(0), (3, 9, 2, 8))
-    at, window = rj.Positions(query=jnp.arange(9)), rj.SlidingWindow(size=3)
-    door = lambda q, k, here: window.bias({}, q, k, here)  # noqa: E731
-    whole, blocks = (attend(q, k, v, at, bias=door, block_size=size) for size in (9, 2))
+    positions, window = rj.Positions(query=jnp.arange(9)), rj.SlidingWindow(size=3)
+    hook = lambda q, k, here: window.bias({}, q, k, here)  # noqa: E731
+    whole, blocks = (attend(q, k, v, positions, bias=hook, block_size=size) for size in (9, 2))
     np.testing.assert_allclose(blocks, whole, atol=1e-6)
     for t in range(9):
         seen = slice(max(0, t - 2), t + 1)

@@ -32,12 +32,12 @@ def test_adds_the_row_of_each_position(query: list[int]) -> None:
     np.testing.assert_allclose(got, x + rows, rtol=1e-6)
 
 
-def test_positions_may_be_shared_by_the_batch_or_each_examples_own() -> None:
+def test_positions_may_be_shared_by_the_batch_or_differ_between_examples() -> None:
     x, params = jnp.zeros((2, 3, 4)), counted_table(8)
     shared = embed(rj.Learned(max_length=8), params, x, jnp.array([1, 2, 3]))
     np.testing.assert_array_equal(shared[..., 0], [[1, 2, 3], [1, 2, 3]])
-    own = embed(rj.Learned(max_length=8), params, x, jnp.array([[0, 1, 2], [7, 6, 5]]))
-    np.testing.assert_array_equal(own[..., 0], [[0, 1, 2], [7, 6, 5]])
+    separate = embed(rj.Learned(max_length=8), params, x, jnp.array([[0, 1, 2], [7, 6, 5]]))
+    np.testing.assert_array_equal(separate[..., 0], [[0, 1, 2], [7, 6, 5]])
 
 
 def test_keeps_the_dtype_of_its_input() -> None:
@@ -145,7 +145,7 @@ def test_jit_and_vmap_change_nothing() -> None:
     np.testing.assert_array_equal(jax.vmap(lambda x, q: embed(encoder, params, x, q))(x, query), eager)
 
 
-def test_each_row_receives_the_gradient_of_its_own_positions() -> None:
+def test_each_row_receives_the_gradient_of_its_positions() -> None:
     encoder, query = rj.Learned(max_length=5), jnp.array([1, 3, 3])
     weights = jnp.asarray(np.random.default_rng(2).normal(size=(3, 4)), jnp.float32)
 

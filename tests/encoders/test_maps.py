@@ -35,8 +35,8 @@ def test_yarn_is_its_formula(dim, base, factor, trained, truncate):
     """arXiv:2309.00071, eq. 17-23, a pair at a time; the ends of the ramp as in the released code."""
     got = rj.rotary_frequencies(dim, base=base, scaling=rj.YaRN(factor=factor, original_length=trained, truncate=truncate))
 
-    def pair(turns):
-        return dim * math.log(trained / (turns * 2 * math.pi)) / (2 * math.log(base))
+    def pair(periods):
+        return dim * math.log(trained / (periods * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = pair(32), pair(1)
     if truncate:
@@ -81,9 +81,9 @@ def test_llama3_is_its_formula_and_continuous_at_its_edges(base, factor, low, mo
             smooth = (trained / wavelength - low) / more
             expected = (1 - smooth) * kept / factor + smooth * kept
         assert got == pytest.approx(expected, rel=1e-9)
-    # just inside and just outside of both edges; the slope is at most (1 + turns / more) a turn
-    for turns in (low, low + more):
-        pair = np.array([2 * math.pi * turns / trained * (1 - 1e-9), 2 * math.pi * turns / trained * (1 + 1e-9)])
+    # just inside and just outside of both edges; the slope is at most (1 + periods / more) for each period
+    for periods in (low, low + more):
+        pair = np.array([2 * math.pi * periods / trained * (1 - 1e-9), 2 * math.pi * periods / trained * (1 + 1e-9)])
         left, right = scaling.apply(pair, base=base, length=None, xp=np)[0] / pair
         assert abs(left - right) < 1e-6
 
@@ -145,7 +145,7 @@ def test_a_learned_base_has_a_finite_gradient_even_with_one_pair(scaling):
 @settings(deadline=None, max_examples=25)
 @given(dim=st.integers(1, 64).map(lambda n: 2 * n), base=st.floats(2.0, 1e6), factor=st.floats(1.0, 32.0))
 def test_resonance_has_whole_wavelengths(dim, base, factor):
-    """Rounded from those of the map that it follows; pairs that do not turn still do not."""
+    """Rounded from those of the map that it follows; pairs of frequency 0 keep it."""
     for of in (None, rj.NTK(factor=factor), rj.YaRN(factor=factor, original_length=256), rj.Proportional(fraction=0.5)):
         plain, whole = (rj.rotary_frequencies(dim, base=base, scaling=s) for s in (of, rj.Resonance(of=of)))
         for before, after in zip(np.asarray(plain.inv_freq, np.float64), np.asarray(whole.inv_freq, np.float64), strict=True):

@@ -93,10 +93,10 @@ def test_shards_see_what_the_whole_sees() -> None:
     encoder = rj.Compose(rj.RoPE(), rj.ALiBi())
 
     def attention(query: jax.Array, key: jax.Array) -> jax.Array:
-        at = rj.Positions(query=query, key=key)
-        tables = encoder.tables(encoder.prepare({}, None, rj.Dims(width=16, num_heads=2, head_dim=8)), at)
-        turned = encoder.rotate(tables, q[query], k[key])
-        return attend(*turned, v[key], at, bias=lambda q, k, here: encoder.bias(tables, q, k, here))
+        places = rj.Positions(query=query, key=key)
+        tables = encoder.tables(encoder.prepare({}, None, rj.Dims(width=16, num_heads=2, head_dim=8)), places)
+        rotated = encoder.rotate(tables, q[query], k[key])
+        return attend(*rotated, v[key], places, bias=lambda q, k, here: encoder.bias(tables, q, k, here))
 
     shards = [rj.positions.context_parallel(12, ranks=3, rank=rank) for rank in range(3)]
     whole, everywhere = attention(jnp.arange(12), jnp.arange(12)), jnp.concatenate(shards)
@@ -139,9 +139,9 @@ def test_random_positions_have_their_distributions() -> None:
     np.testing.assert_allclose(np.bincount(offsets[:, 0], minlength=4) / 20_000, np.full(4, 1 / 4), atol=0.015)
     np.testing.assert_array_equal(np.diff(offsets, axis=1), 1)
     subsets = np.asarray(rj.positions.randomized(key, lengths, 3, max_position=6))
-    found = np.unique(subsets, axis=0, return_counts=True)
-    assert len(found[0]) == 20  # 6 over 3, all alike
-    np.testing.assert_allclose(found[1] / 20_000, np.full(20, 1 / 20), atol=0.01)
+    different, counts = np.unique(subsets, axis=0, return_counts=True)
+    assert len(different) == 20  # 6 over 3, equally probable
+    np.testing.assert_allclose(counts / 20_000, np.full(20, 1 / 20), atol=0.01)
     reals = np.asarray(rj.positions.random_float(key, lengths, 3, max_position=6.0))
     np.testing.assert_allclose(reals.mean(axis=0), [1.5, 3.0, 4.5], atol=0.05)  # order statistics of three uniforms
     chunks = np.asarray(rj.positions.pose(key, lengths, 3, max_position=6))

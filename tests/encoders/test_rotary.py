@@ -34,7 +34,7 @@ def naive_angles(positions: np.ndarray, rotary_dim: int, base: float = 10_000.0)
 
 
 def naive_rotate(x: np.ndarray, angles: np.ndarray, layout: str) -> np.ndarray:
-    """x [T, H, D] turned pair by pair by angles [T, R/2], in float64."""
+    """x [T, H, D] rotated pair by pair by angles [T, R/2], in float64."""
     x = np.asarray(x, np.float64)
     out = x.copy()
     pairs = angles.shape[-1]
@@ -88,16 +88,16 @@ WORKED = [
 ]
 
 
-@for_each(("x", "turned"), WORKED)
-def test_the_worked_example(x: list[float], turned: list[float]) -> None:
+@for_each(("x", "expected"), WORKED)
+def test_the_worked_example(x: list[float], expected: list[float]) -> None:
     cos, sin = tables_at([1], 4)
     column = jnp.array(x)[None, None, :]
     got = rj.rotate(column, cos, sin, layout="interleaved")
-    np.testing.assert_allclose(got[0, 0], turned, atol=1e-6)
+    np.testing.assert_allclose(got[0, 0], expected, atol=1e-6)
     np.testing.assert_allclose(rj.rotate(got, cos, sin, layout="interleaved", inverse=True), column, atol=1e-6)
     matrix = np.asarray(rj.rotation_matrix(1, rj.rotary_frequencies(4)), np.float64)
-    np.testing.assert_allclose(matrix @ np.array(x), turned, atol=1e-6)
-    np.testing.assert_allclose(matrix.T @ np.array(turned), x, atol=1e-6)
+    np.testing.assert_allclose(matrix @ np.array(x), expected, atol=1e-6)
+    np.testing.assert_allclose(matrix.T @ np.array(expected), x, atol=1e-6)
 
 
 # three forms of one rotation
@@ -177,16 +177,16 @@ def test_rotations_form_a_group(m: int, n: int, layout: str) -> None:
 def test_scores_depend_on_key_minus_query_alone(query: int, distance: int, shift: int, layout: str, seed: int) -> None:
     vectors = jnp.asarray(normal(seed, 2, 1, 16))  # q and k, on the time axis
 
-    def score(at: int) -> float:
+    def score(position: int) -> float:
         # exact angles, so that the tolerance tells of the identity and not of float32 at far positions
-        cos, sin = tables_at([at, at + distance], 16, exact=True)
+        cos, sin = tables_at([position, position + distance], 16, exact=True)
         q, k = np.asarray(ROTATE(vectors, cos, sin, layout=layout), np.float64)[:, 0]
         return float(q @ k)
 
     q, k = np.asarray(vectors, np.float64)[:, 0]
-    turned = naive_rotate(k[None, None], naive_angles(np.array([distance]), 16), layout)[0, 0]
-    assert score(query) == pytest.approx(q @ turned, abs=5e-5)  # q^T R_{n-m} k, and not its mirror image
-    assert score(query + shift) == pytest.approx(q @ turned, abs=5e-5)
+    expected = naive_rotate(k[None, None], naive_angles(np.array([distance]), 16), layout)[0, 0]
+    assert score(query) == pytest.approx(q @ expected, abs=5e-5)  # q^T R_{n-m} k, and not its mirror image
+    assert score(query + shift) == pytest.approx(q @ expected, abs=5e-5)
 
 
 @PROPERTY
@@ -343,7 +343,7 @@ def test_attention_scale_is_folded_into_the_tables_but_not_the_matrix(exact: boo
     np.testing.assert_array_equal(rj.rotation_matrix(3, scaled), rj.rotation_matrix(3, default))
 
 
-def test_examples_may_have_their_own_frequencies_and_scales() -> None:
+def test_examples_may_have_different_frequencies_and_scales() -> None:
     rows = np.stack([naive_frequencies(8), naive_frequencies(8, 500.0)])
     frequencies = rj.Frequencies(jnp.asarray(rows, jnp.float32), jnp.array([1.0, 1.5]), jnp.zeros((2, 4)))
     for positions in (np.array([0, 4, 9]), np.array([[0, 4, 9], [5, 1, 70]])):
@@ -411,7 +411,7 @@ def test_half_precision_survives_far_positions(head_dim: int, layout: str, dtype
 
 
 @for_each("layout", LAYOUTS)
-def test_what_is_not_turned_keeps_its_bits_in_half_precision(layout: str) -> None:
+def test_what_is_not_rotated_keeps_its_bits_in_half_precision(layout: str) -> None:
     x = jnp.asarray(normal(6, 3, 2, 8), jnp.bfloat16)
     got = ROTATE(x, *tables_at([1, 2, 3], 4), layout=layout)
     np.testing.assert_array_equal(got[..., 4:], x[..., 4:])

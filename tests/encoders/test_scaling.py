@@ -232,7 +232,7 @@ def test_dynamic_maps_are_the_static_ones_by_the_ratio_of_lengths() -> None:
 
 @for_each("traced", [False, True])
 @for_each("scaling", DYNAMIC)
-def test_an_array_of_lengths_gives_each_its_own_frequencies(scaling: rj.FrequencyMap, traced: bool) -> None:
+def test_an_array_of_lengths_gives_each_its_frequencies(scaling: rj.FrequencyMap, traced: bool) -> None:
     lengths = jnp.array([[4, 26, 27], [100, 52, 1]])
 
     def run(n: jax.Array) -> rj.Frequencies:

@@ -41,19 +41,19 @@ def axis_and_frequency(sections, arrangement, axes, pairs, base=10_000.0):
             for count in range(sections[axis]):
                 out[axis + axes * count] = (axis, usual[axis + axes * count])
         return out
-    # axial: every axis is a RoPE of its own, over its share of the features
+    # axial: every axis is a separate RoPE, over its share of the features
     size = pairs // axes
     return [(axis, base ** (-2 * i / (2 * size))) for axis in range(axes) for i in range(size)]
 
 
-def naive(x, at, shared, layout="half"):
-    """x [T, H, D] with each pair turned by its axis' position; float64. at: [axes, T]."""
+def naive(x, positions, shared, layout="half"):
+    """x [T, H, D] with each pair rotated by the position on its axis; float64. positions: [axes, T]."""
     out = np.array(x, np.float64)
     pairs = len(shared)
     for t, h, i in np.ndindex(out.shape[0], out.shape[1], pairs):
         axis, frequency = shared[i]
         a, b = (i, i + pairs) if layout == "half" else (2 * i, 2 * i + 1)
-        angle = float(at[axis][t]) * frequency
+        angle = float(positions[axis][t]) * frequency
         first, second = float(x[t, h, a]), float(x[t, h, b])
         out[t, h, a] = first * math.cos(angle) - second * math.sin(angle)
         out[t, h, b] = first * math.sin(angle) + second * math.cos(angle)
@@ -61,7 +61,7 @@ def naive(x, at, shared, layout="half"):
 
 
 @partial(jax.jit, static_argnums=0)
-def turned(encoder, q, k, positions):
+def rotated(encoder, q, k, positions):
     return encoder.rotate(encoder.tables(encoder.prepare({}, positions.length, DIMS), positions), q, k)
 
 
@@ -87,15 +87,15 @@ CASES = for_each(
 
 @CASES
 @for_each("layout", ["half", "interleaved"])
-def test_each_pair_is_turned_by_its_axis(sections, arrangement, axes, layout):
+def test_each_pair_is_rotated_by_its_axis(sections, arrangement, axes, layout):
     encoder = rj.RoPE(sections=sections, arrangement=arrangement, layout=layout)
-    query, key = (np.concatenate([at, at[:1] + 1])[:axes] for at in (QUERY, KEY))
+    query, key = (np.concatenate([positions, positions[:1] + 1])[:axes] for positions in (QUERY, KEY))
     q, k = contents()
     shared = axis_and_frequency(sections, arrangement, axes, 8)
-    got = turned(encoder, q, k, apart(query, key))
+    got = rotated(encoder, q, k, apart(query, key))
     np.testing.assert_allclose(got[0], naive(q, query, shared, layout), rtol=1e-4, atol=2e-5)
     np.testing.assert_allclose(got[1], naive(k, key, shared, layout), rtol=1e-4, atol=2e-5)
-    together = turned(encoder, q, k, rj.Positions(query=jnp.asarray(query), axes=axes))
+    together = rotated(encoder, q, k, rj.Positions(query=jnp.asarray(query), axes=axes))
     np.testing.assert_allclose(together[1], naive(k, query, shared, layout), rtol=1e-4, atol=2e-5)
 
 
@@ -115,9 +115,9 @@ def test_batch_axes_bfloat16_and_vmap():
     shared = axis_and_frequency((4, 2, 2), "chunked", 3, 8)
     q, k = contents(2, dtype=jnp.bfloat16)
     query, key = np.stack([QUERY, QUERY[::-1]], axis=1), np.stack([KEY, KEY + 4000], axis=1)  # [axes, B, T]
-    at = apart(query, key)
-    got = turned(encoder, q, k, at)
-    wide = turned(encoder, q.astype(jnp.float32), k.astype(jnp.float32), at)
+    positions = apart(query, key)
+    got = rotated(encoder, q, k, positions)
+    wide = rotated(encoder, q.astype(jnp.float32), k.astype(jnp.float32), positions)
     for row in range(2):
         np.testing.assert_allclose(wide[0][row], naive(q[row], query[:, row], shared), rtol=1e-4, atol=1e-4)
         np.testing.assert_allclose(wide[1][row], naive(k[row], key[:, row], shared), rtol=1e-3, atol=2e-3)
@@ -126,22 +126,22 @@ def test_batch_axes_bfloat16_and_vmap():
         np.testing.assert_array_equal(narrow, exact.astype(jnp.bfloat16))
 
     def alone(q, k, query, key):
-        return turned(encoder, q, k, rj.Positions(query=query, key=key, axes=3))
+        return rotated(encoder, q, k, rj.Positions(query=query, key=key, axes=3))
 
-    mapped = jax.vmap(alone, in_axes=(0, 0, 1, 1))(q, k, at.query, at.key)
+    mapped = jax.vmap(alone, in_axes=(0, 0, 1, 1))(q, k, positions.query, positions.key)
     for ours, theirs in zip(mapped, got, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 @for_each(("sections", "arrangement"), [((4, 2, 2), "chunked"), ((3, 3, 2), "interleaved")])
-def test_tokens_of_plain_text_are_turned_as_without_sections(sections, arrangement):
+def test_tokens_of_plain_text_are_rotated_as_without_sections(sections, arrangement):
     """They stand at the same place on every axis, whether the positions say so or have one axis only."""
     q, k = contents()
     text = jnp.asarray(QUERY[0])
     encoder = rj.RoPE(sections=sections, arrangement=arrangement)
-    plain = turned(rj.RoPE(), q, k, rj.Positions(query=text))
-    for at in (rj.Positions(query=text), rj.Positions(query=jnp.stack([text] * 3), axes=3)):
-        for ours, theirs in zip(turned(encoder, q, k, at), plain, strict=True):
+    plain = rotated(rj.RoPE(), q, k, rj.Positions(query=text))
+    for positions in (rj.Positions(query=text), rj.Positions(query=jnp.stack([text] * 3), axes=3)):
+        for ours, theirs in zip(rotated(encoder, q, k, positions), plain, strict=True):
             np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
@@ -149,9 +149,9 @@ def test_axial_text_is_two_ropes_side_by_side():
     q, k = contents()
     text = rj.Positions(query=jnp.asarray(QUERY[0]))
     shared = axis_and_frequency((4, 4), "axial", 2, 8)
-    got = turned(rj.RoPE(sections=(4, 4), arrangement="axial"), q, k, text)
+    got = rotated(rj.RoPE(sections=(4, 4), arrangement="axial"), q, k, text)
     np.testing.assert_allclose(got[0], naive(q, QUERY[[0, 0]], shared), rtol=1e-4, atol=2e-5)
-    assert np.abs(np.asarray(got[0]) - np.asarray(turned(rj.RoPE(), q, k, text)[0])).max() > 0.1
+    assert np.abs(np.asarray(got[0]) - np.asarray(rotated(rj.RoPE(), q, k, text)[0])).max() > 0.1
 
 
 @for_each("arrangement", ["chunked", "interleaved", "axial"])
@@ -162,7 +162,7 @@ def test_scores_depend_on_the_relative_row_and_column_only(arrangement, down, ri
     q, k = contents()
     moved = np.array([[down], [right]])
     here, there = (
-        np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in turned(encoder, q, k, apart(QUERY[1:] + s, KEY[1:] + s))))
+        np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in rotated(encoder, q, k, apart(QUERY[1:] + s, KEY[1:] + s))))
         for s in (0 * moved, moved)
     )
     np.testing.assert_allclose(there, here, atol=2e-4)
@@ -170,7 +170,7 @@ def test_scores_depend_on_the_relative_row_and_column_only(arrangement, down, ri
     for axis in range(2):
         one = QUERY[1:].copy()
         one[axis] += 3
-        other = np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in turned(encoder, q, k, apart(one, KEY[1:]))))
+        other = np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in rotated(encoder, q, k, apart(one, KEY[1:]))))
         assert np.abs(other - here).max() > 0.1
 
 
@@ -178,7 +178,7 @@ def test_a_frequency_map_goes_with_sections():
     encoder = rj.RoPE(sections=(4, 4), scaling=rj.Linear(factor=4.0))
     q, k = contents()
     shared = [(axis, frequency / 4) for axis, frequency in axis_and_frequency((4, 4), "chunked", 2, 8)]
-    got = turned(encoder, q, k, apart(QUERY[1:], KEY[1:]))
+    got = rotated(encoder, q, k, apart(QUERY[1:], KEY[1:]))
     np.testing.assert_allclose(got[0], naive(q, QUERY[1:], shared), rtol=1e-4, atol=2e-5)
 
 
@@ -225,7 +225,7 @@ READERS = {
 }
 
 
-def opened(encoder, positions):
+def run_hooks(encoder, positions):
     q, k = contents()
     params = encoder.init(jax.random.key(0), DIMS)
     tables = encoder.tables(encoder.prepare(params, positions.length, DIMS), positions)
@@ -241,14 +241,14 @@ def test_who_reads_one_axis_refuses_several(name):
         ValueError,
         match=rf"{name}\S* reads one axis, but the positions have 3, counted from 0; use RoPE with sections=, which reads",
     ):
-        opened(READERS[name], rj.Positions(query=jnp.asarray(QUERY), axes=3))
+        run_hooks(READERS[name], rj.Positions(query=jnp.asarray(QUERY), axes=3))
 
 
 BIASES = [encoder for encoder in READERS.values() if isinstance(encoder, rj.Bias)]
 
 
 @for_each("kind", BIASES)
-def test_a_bias_reads_the_axis_that_it_is_told(kind):
+def test_a_bias_reads_the_axis_of_its_option(kind):
     q, k = contents()
     params = kind.init(jax.random.key(0), DIMS)
     for axis in (0, 2):
@@ -270,17 +270,17 @@ def test_alibi_of_the_second_axis():
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_composed_they_read_their_own_axes():
+def test_composed_each_reads_its_axis():
     encoder = rj.Compose(rj.RoPE(sections=(4, 2, 2)), rj.ALiBi(axis=1), rj.ALiBi(axis=2, slope_scale=3.0))
-    at = apart(QUERY, KEY)
+    positions = apart(QUERY, KEY)
     q, k = contents()
-    tables = encoder.tables(encoder.prepare({}, None, DIMS), at)
+    tables = encoder.tables(encoder.prepare({}, None, DIMS), positions)
     np.testing.assert_allclose(
         encoder.rotate(tables, q, k)[0], naive(q, QUERY, axis_and_frequency((4, 2, 2), "chunked", 3, 8)), rtol=1e-4, atol=2e-5
     )
     distance = [np.abs(QUERY[axis][:, None] - KEY[axis]) for axis in (1, 2)]
     expected = [-slope * (distance[0] + 3 * distance[1]) for slope in (1 / 16, 1 / 256)]
-    np.testing.assert_allclose(encoder.bias(tables, q, k, at), expected, rtol=1e-6)
+    np.testing.assert_allclose(encoder.bias(tables, q, k, positions), expected, rtol=1e-6)
 
 
 def test_content_positions_need_no_axis():
@@ -316,15 +316,15 @@ def test_content_positions_need_no_axis():
             "axial sections=(5, 3) must be equal: every axis has the same frequencies",
         ),
         (
-            lambda: opened(rj.RoPE(sections=(5, 3)), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
+            lambda: run_hooks(rj.RoPE(sections=(5, 3)), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
             "sections=(5, 3) leave axes unread: positions [axes, ..., T] have 3 axes",
         ),
         (
-            lambda: opened(rj.RoPE(sections=(4, 4), arrangement="axial"), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
+            lambda: run_hooks(rj.RoPE(sections=(4, 4), arrangement="axial"), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
             "axial sections=(4, 4) need one axis of positions each, got 3 axes",
         ),
         (
-            lambda: opened(
+            lambda: run_hooks(
                 rj.RoPE(sections=(4, 2, 2), arrangement="interleaved"), rj.Positions(query=jnp.asarray(QUERY[:2]), axes=2)
             ),
             "interleaved sections=(4, 2, 2) need one axis of positions each, got 2 axes",
@@ -335,11 +335,11 @@ def test_content_positions_need_no_axis():
         ),
         (lambda: rj.RoPE(sections=[4, 4]), "RoPE sections must be a tuple, of which each is an int or None, got [4, 4]"),
         (
-            lambda: opened(rj.ALiBi(axis=3), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
+            lambda: run_hooks(rj.ALiBi(axis=3), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
             "ALiBi reads axis 3, but the positions have 3, counted from 0; use RoPE with sections=, which reads several",
         ),
         (
-            lambda: opened(rj.T5Bias(axis=-1), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
+            lambda: run_hooks(rj.T5Bias(axis=-1), rj.Positions(query=jnp.asarray(QUERY), axes=3)),
             "T5Bias axis must not be negative, got -1; axes are counted from 0",
         ),
         (

@@ -141,17 +141,17 @@ def test_attention_adds_it_to_the_scores_in_bfloat16_too():
     q, k, v = (x.astype(jnp.bfloat16) for x in jax.random.normal(jax.random.key(0), (3, 5, 3, 4)))
     encoder = rj.T5Bias(num_buckets=4, max_distance=6)
     params = drawn(encoder)
-    at = np.array([0, 2, 3, 9, 11])
+    places = np.array([0, 2, 3, 9, 11])
 
-    def door(q, k, positions):
+    def hook(q, k, positions):
         added = encoder.bias(params, q, k, positions)
         assert added.dtype == jnp.float32
         return added
 
-    got = attend(q, k, v, rj.Positions(query=jnp.asarray(at)), bias=door, block_size=2)
+    got = attend(q, k, v, rj.Positions(query=jnp.asarray(places)), bias=hook, block_size=2)
     scores = np.einsum("thd,shd->hts", *(np.asarray(x, np.float64) for x in (q, k))) / 2
     options = {"bidirectional": False, "num_buckets": 4, "max_distance": 6}
-    scores += naive_bias(np.asarray(params["table"], np.float64), at[None], at[None], **options)[0]
+    scores += naive_bias(np.asarray(params["table"], np.float64), places[None], places[None], **options)[0]
     weights = np.where(np.tri(5, dtype=bool), np.exp(scores), 0)
     expected = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), np.asarray(v, np.float64))
     np.testing.assert_allclose(np.asarray(got, np.float64), expected, atol=0.02)
@@ -160,14 +160,14 @@ def test_attention_adds_it_to_the_scores_in_bfloat16_too():
 
 def test_a_buckets_gradient_counts_its_pairs():
     encoder = rj.T5Bias(num_buckets=6, max_distance=9)
-    found = jax.grad(
+    derivatives = jax.grad(
         lambda params: jnp.sum(biased(encoder, params, rj.Positions(query=jnp.asarray(QUERY), key=jnp.asarray(KEY))))
     )(drawn(encoder))["table"]
     buckets = [
         naive_bucket(int(n) - int(m), False, 6, 9) for row, keys in zip(QUERY, KEY, strict=True) for m in row for n in keys
     ]
     expected = np.bincount(buckets, minlength=6)
-    np.testing.assert_array_equal(found, np.repeat(expected[:, None], 3, axis=1))
+    np.testing.assert_array_equal(derivatives, np.repeat(expected[:, None], 3, axis=1))
 
 
 def test_initial_numbers_have_the_stated_spread():

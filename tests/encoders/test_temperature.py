@@ -31,7 +31,7 @@ def attended(encoder, q, k, v, positions):
 
 
 @partial(jax.jit, static_argnums=0)
-def turned(encoder, q, k, positions):
+def rotated(encoder, q, k, positions):
     return encoder.rotate(encoder.tables(encoder.prepare({}, positions.length, DIMS), positions), q, k)
 
 
@@ -71,34 +71,36 @@ def test_log_n_of_arrays_traced_and_not():
 
 @for_each("encoder", [rj.LogN(original_length=3), rj.LogN(original_length=3, by="length"), rj.LogitScale(scale=2.5)])
 def test_only_queries_are_scaled_and_dtypes_kept(encoder):
-    at = np.array([0, 2, 3, 9, 26, 80, 81])
+    positions = np.array([0, 2, 3, 9, 26, 80, 81])
     q, k, _ = contents(dtype=jnp.bfloat16)
-    got_q, got_k = turned(encoder, q, k, rj.Positions(query=jnp.asarray(at), length=27))
+    got_q, got_k = rotated(encoder, q, k, rj.Positions(query=jnp.asarray(positions), length=27))
     scale = {"LogitScale": [2.5] * 7}.get(
-        type(encoder).__name__, [log_n(27 if encoder == rj.LogN(original_length=3, by="length") else m + 1, 3) for m in at]
+        type(encoder).__name__, [log_n(27 if encoder == rj.LogN(original_length=3, by="length") else m + 1, 3) for m in positions]
     )
     assert got_q.dtype == jnp.bfloat16
     np.testing.assert_array_equal(got_k, k)
     # one rounding at the end: within half a step of bfloat16
     exact = np.asarray(q, np.float64) * np.asarray(scale)[:, None, None]
     np.testing.assert_allclose(np.asarray(got_q, np.float64), exact, rtol=2**-8)
-    wide, _ = turned(encoder, q.astype(jnp.float32), k.astype(jnp.float32), rj.Positions(query=jnp.asarray(at), length=27))
+    wide, _ = rotated(
+        encoder, q.astype(jnp.float32), k.astype(jnp.float32), rj.Positions(query=jnp.asarray(positions), length=27)
+    )
     np.testing.assert_array_equal(got_q, wide.astype(jnp.bfloat16))
 
 
 def test_by_position_it_scales_a_querys_logits():
-    """Positions of each example's own, not contiguous; below the trained length nothing happens."""
+    """Each example has different positions, not contiguous; below the trained length nothing happens."""
     encoder = rj.LogN(original_length=8)
     q, k, v = contents(2)
-    at = np.array([[0, 1, 6, 7, 8, 63, 5000], [100, 101, 102, 110, 111, 200, 4095]])
-    got = attended(encoder, q, k, v, rj.Positions(query=jnp.asarray(at)))
+    positions = np.array([[0, 1, 6, 7, 8, 63, 5000], [100, 101, 102, 110, 111, 200, 4095]])
+    got = attended(encoder, q, k, v, rj.Positions(query=jnp.asarray(positions)))
     for row in range(2):
-        expected = naive(q[row], k[row], v[row], [log_n(m + 1, 8) for m in at[row]])
+        expected = naive(q[row], k[row], v[row], [log_n(m + 1, 8) for m in positions[row]])
         np.testing.assert_allclose(got[row], expected, rtol=1e-4, atol=1e-5)
-    mapped = jax.vmap(lambda q, k, v, m: attended(encoder, q, k, v, rj.Positions(query=m)))(q, k, v, jnp.asarray(at))
+    mapped = jax.vmap(lambda q, k, v, m: attended(encoder, q, k, v, rj.Positions(query=m)))(q, k, v, jnp.asarray(positions))
     np.testing.assert_allclose(mapped, got, rtol=1e-5, atol=1e-6)
     near = rj.Positions(query=jnp.arange(LENGTH))
-    np.testing.assert_array_equal(turned(encoder, q[0], k[0], near)[0], q[0])
+    np.testing.assert_array_equal(rotated(encoder, q[0], k[0], near)[0], q[0])
 
 
 def test_by_length_it_scales_all_logits_of_an_example():
@@ -117,16 +119,16 @@ def test_by_length_it_scales_all_logits_of_an_example():
 
 
 def test_padding_positions_below_zero_are_not_scaled():
-    at = rj.Positions(query=jnp.array([-9, -2, -1, 0, 1, 2, 3]))
+    positions = rj.Positions(query=jnp.array([-9, -2, -1, 0, 1, 2, 3]))
     q, k, _ = contents()
-    np.testing.assert_array_equal(turned(rj.LogN(original_length=8), q, k, at)[0], q)
+    np.testing.assert_array_equal(rotated(rj.LogN(original_length=8), q, k, positions)[0], q)
 
 
 def test_packing_counts_within_a_document():
     encoder = rj.LogN(original_length=2)
     q, k, _ = contents()
-    packed = turned(encoder, q, k, rj.Positions(query=jnp.array([0, 1, 2, 3, 0, 1, 2])))[0]
-    alone = turned(encoder, q[4:], k[4:], rj.Positions(query=jnp.arange(3)))[0]
+    packed = rotated(encoder, q, k, rj.Positions(query=jnp.array([0, 1, 2, 3, 0, 1, 2])))[0]
+    alone = rotated(encoder, q[4:], k[4:], rj.Positions(query=jnp.arange(3)))[0]
     np.testing.assert_allclose(packed[4:], alone, rtol=1e-6)
     np.testing.assert_allclose(packed[2], np.asarray(q[2]) * math.log(3) / math.log(2), rtol=1e-6)
 
@@ -147,10 +149,10 @@ def test_deepseeks_softmax_factor_is_apart_from_the_attention_scale():
     assert yarn.softmax_scale == pytest.approx(1.8739, abs=2e-4)
     assert float(rj.rotary_frequencies(4, scaling=yarn).attention_scale) == 1
     q, k, v = contents()
-    at = rj.Positions(query=3 * jnp.arange(LENGTH))
+    positions = rj.Positions(query=3 * jnp.arange(LENGTH))
     plain, scaled = rj.RoPE(scaling=yarn), rj.Compose(rj.RoPE(scaling=yarn), rj.LogitScale(scale=yarn.softmax_scale))
-    got = attended(scaled, q, k, v, at)
-    np.testing.assert_allclose(got, naive(*turned(plain, q, k, at), v, [m**2] * LENGTH), rtol=1e-4, atol=1e-5)
+    got = attended(scaled, q, k, v, positions)
+    np.testing.assert_allclose(got, naive(*rotated(plain, q, k, positions), v, [m**2] * LENGTH), rtol=1e-4, atol=1e-5)
 
 
 @for_each(
@@ -174,13 +176,13 @@ def test_gradients_are_finite_at_every_position():
 
     @jax.jit
     @partial(jax.grad, argnums=(0, 1, 2))
-    def gradients(q, k, at):
-        return jnp.sum(attended(rj.LogN(original_length=8), q, k, v, rj.Positions(query=at)) ** 2)
+    def gradients(q, k, positions):
+        return jnp.sum(attended(rj.LogN(original_length=8), q, k, v, rj.Positions(query=positions)) ** 2)
 
-    for at in ([0.0] * 7, [-1.0, -1.0, 0.0, 1.0, 7.0, 8.0, 9.0], [0.0, 1.0, 2.0, 3.0, 1e6, 1e7, 1e8]):
-        found = gradients(q, k, jnp.array(at))
-        assert all(np.isfinite(np.asarray(leaf)).all() for leaf in found)
-        assert np.asarray(found[0]).any()
+    for positions in ([0.0] * 7, [-1.0, -1.0, 0.0, 1.0, 7.0, 8.0, 9.0], [0.0, 1.0, 2.0, 3.0, 1e6, 1e7, 1e8]):
+        derivatives = gradients(q, k, jnp.array(positions))
+        assert all(np.isfinite(np.asarray(leaf)).all() for leaf in derivatives)
+        assert np.asarray(derivatives[0]).any()
 
 
 def test_what_reads_the_length_says_so():
@@ -202,7 +204,7 @@ def test_what_reads_the_length_says_so():
         (lambda: rj.LogitScale(scale=0.0), "LogitScale scale must be positive, got 0.0; 1.0 changes nothing"),
         (lambda: rj.LogitScale(scale=math.inf), "LogitScale scale must be positive, got inf; 1.0 changes nothing"),
         (
-            lambda: turned(rj.LogN(original_length=8), *contents()[:2], rj.Positions(query=jnp.zeros((2, LENGTH)), axes=2)),
+            lambda: rotated(rj.LogN(original_length=8), *contents()[:2], rj.Positions(query=jnp.zeros((2, LENGTH)), axes=2)),
             "LogN(by='position') reads one axis, but the positions have 2",
         ),
     ],

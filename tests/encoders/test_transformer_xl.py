@@ -83,11 +83,13 @@ def test_with_q_dot_k_it_is_the_papers_score():
     """(q + u) . k + (q + v) . W R, over sqrt(D); then a softmax."""
     params = drawn()
     q, k, v = jax.random.normal(jax.random.key(0), (3, 5, 3, 2))
-    at = np.array([0, 1, 4, 5, 9])
+    positions = np.array([0, 1, 4, 5, 9])
     got = jax.jit(
-        lambda: attend(q, k, v, rj.Positions(query=jnp.asarray(at)), bias=lambda *a: ENCODER.bias(params, *a), block_size=2)
+        lambda: attend(
+            q, k, v, rj.Positions(query=jnp.asarray(positions)), bias=lambda *a: ENCODER.bias(params, *a), block_size=2
+        )
     )()
-    scores = np.einsum("thd,shd->hts", *wide(q, k)) / math.sqrt(2) + naive(params, q, k, at, at)
+    scores = np.einsum("thd,shd->hts", *wide(q, k)) / math.sqrt(2) + naive(params, q, k, positions, positions)
     weights = np.where(np.tri(5, dtype=bool), np.exp(scores - scores.max(-1, keepdims=True)), 0)
     expected = np.einsum("hts,shd->thd", weights / weights.sum(-1, keepdims=True), *wide(v))
     np.testing.assert_allclose(got, expected, atol=1e-4)
@@ -109,34 +111,34 @@ def test_the_sign_of_the_distance_counts():
     params = drawn()
     q, k = contents()
     one = [rj.Positions(query=jnp.full(4, m), key=jnp.full(5, 10)) for m in (7, 13)]
-    behind, ahead = (np.asarray(biased(params, q, k, at), np.float64) for at in one)
+    behind, ahead = (np.asarray(biased(params, q, k, positions), np.float64) for positions in one)
     only_cosines = params | {"w": params["w"].at[0].set(0)}
-    np.testing.assert_allclose(*(biased(only_cosines, q, k, at) for at in one), atol=1e-5)
+    np.testing.assert_allclose(*(biased(only_cosines, q, k, positions) for positions in one), atol=1e-5)
     only_sines = {"u": jnp.zeros((3, 2)), "v": params["v"], "w": params["w"].at[1].set(0)}
-    back, forth = (biased(only_sines, q, k, at) for at in one)
+    back, forth = (biased(only_sines, q, k, positions) for positions in one)
     np.testing.assert_allclose(back, -forth, atol=1e-5)
     assert np.abs(behind - ahead).max() > 0.1
 
 
-@for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]])
-def test_gradients_are_finite(at):
+@for_each("positions", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 10**5, 10**7]])
+def test_gradients_are_finite(positions):
     """To parameters, queries and keys; head_dim is 2."""
     params, (q, _) = drawn(), contents()
 
     @partial(jax.grad, argnums=(0, 1, 2))
     def gradients(params, q, k):
-        return jnp.sum(jnp.sin(biased(params, q, k, rj.Positions(query=jnp.asarray(at)))))
+        return jnp.sum(jnp.sin(biased(params, q, k, rj.Positions(query=jnp.asarray(positions)))))
 
-    found = gradients(params, q, q[::-1])
-    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(found))
-    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(found))
+    derivatives = gradients(params, q, q[::-1])
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(derivatives))
+    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(derivatives))
 
 
 def test_gradients_are_those_of_the_formula():
     params, (q, k) = drawn(), contents()
     weight = np.random.default_rng(1).normal(size=(3, 4, 5))
-    at = rj.Positions(query=jnp.asarray(QUERY[0]), key=jnp.asarray(KEY[0]))
-    found = jax.grad(lambda p: jnp.sum(jnp.asarray(weight, jnp.float32) * biased(p["own"], p["q"], p["k"], at)))(
+    positions = rj.Positions(query=jnp.asarray(QUERY[0]), key=jnp.asarray(KEY[0]))
+    derivatives = jax.grad(lambda p: jnp.sum(jnp.asarray(weight, jnp.float32) * biased(p["own"], p["q"], p["k"], positions)))(
         {"own": params, "q": q, "k": k}
     )
     for name, index in (
@@ -153,7 +155,7 @@ def test_gradients_are_those_of_the_formula():
             moved[name][index] += sign * 1e-5
             value = naive(moved, moved["q"], moved["k"], QUERY[0], KEY[0])
             difference += sign * float(np.sum(weight * value)) / 2e-5
-        of = found[name] if name in "qk" else found["own"][name]
+        of = derivatives[name] if name in "qk" else derivatives["own"][name]
         assert float(of[index]) == pytest.approx(difference, rel=1e-3, abs=1e-3), (name, index)
 
 

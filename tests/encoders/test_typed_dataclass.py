@@ -89,7 +89,7 @@ class EvenTraining(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Grandchild(EvenRoPE):
-    """Two checks that do not call super: its own, and that of its base."""
+    """Two checks that do not call super: one here, and one in the base class."""
 
     share: float = 0.5
 

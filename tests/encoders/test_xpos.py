@@ -33,28 +33,28 @@ def pair_of(vector, i, pairs, layout):
 def naive_scores(q, k, query, key, *, layout="half", rotary=8, heads=2, scale_base=512.0, factor=1.0):
     """arXiv:2212.10554, eq. 13: the score of RoPE with pair i times zeta_i^((m - n) / scale_base). float64 [H, Tq, Tk]."""
     q, k = (np.asarray(x, np.float64) for x in (q, k))
-    out = np.einsum("thd,shd->hts", q, k)  # heads that are not turned
+    out = np.einsum("thd,shd->hts", q, k)  # heads that are not rotated
     for h, a, b in np.ndindex(heads, len(query), len(key)):
         distance = float(query[a]) - float(key[b])
         score = float(q[a, h, rotary:] @ k[b, h, rotary:])
         for i in range(rotary // 2):
             zeta = (2 * i + 0.4 * rotary) / (1.4 * rotary)
-            turn = cmath.exp(1j * distance * 10_000 ** (-2 * i / rotary) / factor)
+            rotation = cmath.exp(1j * distance * 10_000 ** (-2 * i / rotary) / factor)
             x, y = (pair_of(each, i, rotary // 2, layout) for each in (q[a, h], k[b, h]))
-            score += zeta ** (distance / scale_base) * (x * y.conjugate() * turn).real
+            score += zeta ** (distance / scale_base) * (x * y.conjugate() * rotation).real
         out[h, a, b] = score
     return out
 
 
 @partial(jax.jit, static_argnums=0)
-def turned(encoder, q, k, positions, params=None):
+def rotated(encoder, q, k, positions, params=None):
     prepared = encoder.prepare(params or {}, positions.length, DIMS)
     return encoder.rotate(encoder.tables(prepared, positions), q, k)
 
 
 def scores(encoder, q, k, positions, params=None):
     """float64 products, so that what is measured is the tables' and the rotation's error."""
-    q, k = (np.asarray(x, np.float64) for x in turned(encoder, q, k, positions, params))
+    q, k = (np.asarray(x, np.float64) for x in rotated(encoder, q, k, positions, params))
     return np.einsum("...thd,...shd->...hts", q, k)
 
 
@@ -89,35 +89,35 @@ def test_scores_are_those_of_rope_that_decay(layout, options):
 @given(shift=st.integers(-3000, 3000), centre=st.sampled_from(CENTRES))
 def test_scores_are_relative_and_the_same_from_any_centre(shift, centre):
     q, k = contents()
-    at = rj.Positions(query=jnp.asarray(QUERY[0] + shift), key=jnp.asarray(KEY[0] + shift))
-    got = scores(rj.XPos(), q, k, at)
+    positions = rj.Positions(query=jnp.asarray(QUERY[0] + shift), key=jnp.asarray(KEY[0] + shift))
+    got = scores(rj.XPos(), q, k, positions)
     np.testing.assert_allclose(got, naive_scores(q, k, QUERY[0], KEY[0]), rtol=2e-3, atol=4e-3)
-    elsewhere = scores(rj.XPos(centre=centre), q, k, at)
+    elsewhere = scores(rj.XPos(centre=centre), q, k, positions)
     np.testing.assert_allclose(elsewhere, got, rtol=2e-3, atol=4e-3)
 
 
 @for_each("centre", CENTRES)
 def test_at_the_centre_it_is_rope_and_norms_balance_elsewhere(centre):
     q, k = contents()
-    at = rj.Positions(query=jnp.full(4, centre), key=jnp.full(5, centre))
-    for ours, plain in zip(turned(rj.XPos(centre=centre), q, k, at), turned(rj.RoPE(), q, k, at), strict=True):
+    positions = rj.Positions(query=jnp.full(4, centre), key=jnp.full(5, centre))
+    for ours, plain in zip(rotated(rj.XPos(centre=centre), q, k, positions), rotated(rj.RoPE(), q, k, positions), strict=True):
         np.testing.assert_allclose(ours, plain, atol=1e-6)
     away = rj.Positions(query=jnp.full(4, centre + 300), key=jnp.full(5, centre + 300))
-    ours, plain = (turned(encoder, q, k, away) for encoder in (rj.XPos(centre=centre), rj.RoPE()))
+    ours, plain = (rotated(encoder, q, k, away) for encoder in (rj.XPos(centre=centre), rj.RoPE()))
     zeta = np.tile(np.asarray(rj.xpos_decay(8), np.float64), 2) ** (300 / 512)  # layout "half": pair i is (i, i + 4)
     np.testing.assert_allclose(ours[0], np.asarray(plain[0]) * zeta, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ours[1], np.asarray(plain[1]) / zeta, rtol=1e-5, atol=1e-6)
 
 
-def test_a_frequency_map_turns_more_slowly_and_leaves_the_decay():
+def test_a_frequency_map_rotates_more_slowly_and_leaves_the_decay():
     q, k = contents()
-    at = rj.Positions(query=jnp.asarray(QUERY[0]), key=jnp.asarray(KEY[0]))
-    got = scores(rj.XPos(scaling=rj.Linear(factor=4.0), scale_base=30.0), q, k, at)
+    positions = rj.Positions(query=jnp.asarray(QUERY[0]), key=jnp.asarray(KEY[0]))
+    got = scores(rj.XPos(scaling=rj.Linear(factor=4.0), scale_base=30.0), q, k, positions)
     expected = naive_scores(q, k, QUERY[0], KEY[0], scale_base=30.0, factor=4.0)
     np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-4)
     yarn = rj.YaRN(factor=4.0, original_length=64, attention_factor=3.0)  # cos and sin times 3, so scores times 9
-    ours, plain = (scores(rj.XPos(scaling=yarn, scale_base=b), q, k, at) for b in (1e9, 30.0))
-    np.testing.assert_allclose(ours, scores(rj.RoPE(scaling=yarn), q, k, at), rtol=1e-4, atol=1e-3)
+    ours, plain = (scores(rj.XPos(scaling=yarn, scale_base=b), q, k, positions) for b in (1e9, 30.0))
+    np.testing.assert_allclose(ours, scores(rj.RoPE(scaling=yarn), q, k, positions), rtol=1e-4, atol=1e-3)
     zero = rj.Positions(query=jnp.array([7]), key=jnp.array([7]))
     here = scores(rj.XPos(scaling=yarn, scale_base=30.0), q[:1], k[:1], zero)
     np.testing.assert_allclose(here, 9 * naive_scores(q[:1], k[:1], [7], [7]), rtol=1e-4)
@@ -126,13 +126,13 @@ def test_a_frequency_map_turns_more_slowly_and_leaves_the_decay():
 
 def test_bfloat16_comes_back_and_the_tables_stay_float32():
     q, k = contents(dtype=jnp.bfloat16)
-    at = rj.Positions(query=jnp.array([4000, 4001, 4003, 4100]), key=jnp.array([4000, 3999, 3001, 3990, 4002]))
-    narrow = turned(rj.XPos(), q, k, at)
-    exact = turned(rj.XPos(), q.astype(jnp.float32), k.astype(jnp.float32), at)
+    positions = rj.Positions(query=jnp.array([4000, 4001, 4003, 4100]), key=jnp.array([4000, 3999, 3001, 3990, 4002]))
+    narrow = rotated(rj.XPos(), q, k, positions)
+    exact = rotated(rj.XPos(), q.astype(jnp.float32), k.astype(jnp.float32), positions)
     for ours, wide in zip(narrow, exact, strict=True):
         assert ours.dtype == jnp.bfloat16
         np.testing.assert_array_equal(ours, wide.astype(jnp.bfloat16))
-    tables = rj.XPos().tables(rj.XPos().prepare({}, None, DIMS), at)
+    tables = rj.XPos().tables(rj.XPos().prepare({}, None, DIMS), positions)
     assert {leaf.dtype for leaf in jax.tree.leaves(tables)} == {jnp.dtype(jnp.float32)}
 
 
@@ -154,12 +154,12 @@ def test_up_to_the_longest_length_that_check_accepts_nothing_leaves_float32(scal
     assert 1 < low < 10**6
     assert (low - 1 - centre) / scale_base * math.log(3.5) > 40  # keys of e^40: the bound is not absurdly low either
     q, _ = contents()
-    at = low - 1 - np.array([0, 1, 2, 40])
-    got = scores(encoder, q, q, rj.Positions(query=jnp.asarray(at)))
+    positions = low - 1 - np.array([0, 1, 2, 40])
+    got = scores(encoder, q, q, rj.Positions(query=jnp.asarray(positions)))
     assert np.isfinite(got).all()
-    expected = naive_scores(q, q, at, at, scale_base=scale_base)
-    own = range(4), range(4)  # distance 0, whose score no angle disturbs
-    np.testing.assert_allclose(got[:, *own], expected[:, *own], rtol=1e-3)
+    expected = naive_scores(q, q, positions, positions, scale_base=scale_base)
+    diagonal = range(4), range(4)  # distance 0, whose score no angle disturbs
+    np.testing.assert_allclose(got[:, *diagonal], expected[:, *diagonal], rtol=1e-3)
     for leaf in jax.tree.leaves(encoder.tables(encoder.prepare({}, None, DIMS), rj.Positions(query=jnp.array([0, low - 1])))):
         assert np.isfinite(np.asarray(leaf)).all()
     with pytest.raises(ValueError, match="in float32, but position"):
@@ -182,20 +182,20 @@ def test_the_refusal_names_a_remedy_that_works():
     rj.check_requirements(rj.XPos(scale_base=3132.0), DIMS, max_position=199_999)
 
 
-@for_each("at", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]])
-def test_gradients_are_finite_with_one_pair_too(at):
+@for_each("positions", [[0, 0, 0, 0], [0, 1, 2, 3], [0, 50, 5000, 20_000]])
+def test_gradients_are_finite_with_one_pair_too(positions):
     encoder = rj.XPos(learn_base=True, rotary_fraction=0.25)
     q, _ = contents()
     params = encoder.init(jax.random.key(0), DIMS)
 
     @partial(jax.grad, argnums=(0, 1, 2))
     def gradients(params, q, k):
-        a, b = turned(encoder, q, k, rj.Positions(query=jnp.asarray(at)), params)
+        a, b = rotated(encoder, q, k, rj.Positions(query=jnp.asarray(positions)), params)
         return jnp.sum(jnp.where(jnp.tri(4, dtype=bool), jnp.einsum("thd,shd->hts", a, b), 0.0))
 
-    found = gradients(params, q, q[::-1])
-    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(found))
-    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(found[1:]))
+    derivatives = gradients(params, q, q[::-1])
+    assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(derivatives))
+    assert all(np.asarray(leaf).any() for leaf in jax.tree.leaves(derivatives[1:]))
 
 
 def test_its_variants_are_ropes():

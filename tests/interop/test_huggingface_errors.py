@@ -1,4 +1,4 @@
-"""Every way in which a config can be wrong is told: the key, its value, what is accepted."""
+"""An error in a config names the key, its value and what is accepted."""
 
 import dataclasses
 
@@ -312,7 +312,7 @@ def test_what_would_be_overlooked_is_refused(config, message):
         rope_from_hf(config)
 
 
-def test_what_a_known_model_leaves_out_is_its_own_default():
+def test_what_a_known_model_leaves_out_is_its_default():
     """Gemma 3's published configs have neither base; `tests/parity` compares every default with transformers."""
     gemma = {
         "model_type": "gemma3",

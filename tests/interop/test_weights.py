@@ -19,8 +19,8 @@ def test_the_order_is_that_of_the_specification():
     np.testing.assert_array_equal(permute_heads(np.arange(8), head_dim=8, to="half"), PERM[8])
     x = jax.random.normal(jax.random.key(0), (5, 2, 8))
     cos, sin = rj.rotary_tables(rj.rotary_frequencies(8), jnp.arange(5))
-    turned = rj.rotate(x, cos, sin, layout="interleaved")[..., jnp.array(PERM[8])]
-    np.testing.assert_allclose(turned, rj.rotate(permute_heads(x, head_dim=8, to="half"), cos, sin, layout="half"), atol=1e-6)
+    rotated = rj.rotate(x, cos, sin, layout="interleaved")[..., jnp.array(PERM[8])]
+    np.testing.assert_allclose(rotated, rj.rotate(permute_heads(x, head_dim=8, to="half"), cos, sin, layout="half"), atol=1e-6)
 
 
 def test_it_is_how_llamas_weights_came_to_hugging_face():

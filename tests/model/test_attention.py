@@ -99,11 +99,11 @@ def test_key_heads_serve_several_query_heads():
 @for_each("encoder", [rj.ALiBi(), rj.CoPE(max_count=4, init_scale=1.0)])
 def test_sections_equal_the_reference_with_documents_too(encoder):
     q, k, v = inputs(10, 2, 290, 2, 8)
-    at = Positions(query=jnp.arange(290) % 200, query_segment=jnp.arange(290) // 200)
+    places = Positions(query=jnp.arange(290) % 200, query_segment=jnp.arange(290) // 200)
     dims = rj.encoders.base.Dims(width=16, num_heads=2, head_dim=8)
-    tables = encoder.tables(encoder.prepare(encoder.init(jax.random.key(0), dims), None, dims), at)
+    tables = encoder.tables(encoder.prepare(encoder.init(jax.random.key(0), dims), None, dims), places)
     bias = functools.partial(encoder.bias, tables)
-    got, expected = (jax.jit(functools.partial(f, positions=at, bias=bias))(q, k, v) for f in (attend, attend_reference))
+    got, expected = (jax.jit(functools.partial(f, positions=places, bias=bias))(q, k, v) for f in (attend, attend_reference))
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -117,7 +117,7 @@ def test_a_long_text_is_attended_to_exactly():
         np.testing.assert_allclose(got[t : t + 1], naive(q[t : t + 1], k, v, index[t : t + 1], index), rtol=2e-4, atol=2e-6)
 
 
-def test_a_cached_query_sees_its_own_past():
+def test_a_cached_query_sees_its_past():
     """One query that is not at row 0, as in decoding with a cache, and a cache whose tail is still empty."""
     q, k, v = inputs(1, 8, 2, 4)
     index = np.arange(8)
@@ -140,11 +140,11 @@ def test_keys_that_no_query_may_see_take_no_part():
 
 
 def test_documents_are_kept_apart_with_a_cache_too():
-    """Keys of two documents in any order: a query sees its own; one segment a token, or an error."""
+    """Keys of two documents in any order: a query sees the keys of its document."""
     q, k, v = inputs(4, 6, 2, 4)
     document, place = np.array([1, 0, 1, 0, 0, 1]), np.array([1, 2, 0, 0, 1, 2])
     order = np.array([4, 2, 3, 0, 1, 5])
-    at = Positions(
+    positions = Positions(
         query=jnp.array([2, 2]),
         key=jnp.asarray(place),
         query_order=jnp.array([2, 5]),
@@ -152,10 +152,10 @@ def test_documents_are_kept_apart_with_a_cache_too():
         query_segment=jnp.array([0, 1]),
         key_segment=jnp.asarray(document),
     )
-    got = attend(q[:2], k, v, at, block_size=1)
+    got = attend(q[:2], k, v, positions, block_size=1)
     for i, of in enumerate((0, 1)):
-        own = document == of
-        expected = naive(q[i : i + 1], k[own], v[own], np.array([2]), place[own])
+        same = document == of
+        expected = naive(q[i : i + 1], k[same], v[same], np.array([2]), place[same])
         np.testing.assert_allclose(got[i : i + 1], expected, rtol=2e-5, atol=2e-6)
 
 

@@ -1,4 +1,4 @@
-"""The expected values in tests/fixtures/hf_configs are what transformers says, computed again by its own model classes."""
+"""The expected values in tests/fixtures/hf_configs are what transformers computes, computed again by its own model classes."""
 
 import importlib
 import json
@@ -58,7 +58,7 @@ def tables(config):
 
 
 @for_each("path", CONFIGS)
-def test_the_fixture_is_what_transformers_says(path):
+def test_the_fixture_is_what_transformers_computes(path):
     fixture = json.loads(path.read_text())
     for case in fixture["expected"]:
         inv_freq, scale = expected(fixture["config"], case["layer_type"], case["length"])
@@ -80,9 +80,9 @@ def test_defaults_of_model_types_are_those_of_transformers():
     names = {name for table in tables for models in table.values() for name in models}
     assert len(names) > 25
     for name in names:
-        said = CONFIG_MAPPING[name]().rope_parameters
-        by_layer = "rope_type" not in said
-        for layer_type, part in said.items() if by_layer else [(None, said)]:
+        parameters = CONFIG_MAPPING[name]().rope_parameters
+        by_layer = "rope_type" not in parameters
+        for layer_type, part in parameters.items() if by_layer else [(None, parameters)]:
             if name == "olmo3":  # both entries are one
                 layer_type = None
             rope = rope_from_hf({"model_type": name}, layer_type=layer_type)

@@ -158,7 +158,7 @@ def modeling(model_type):
 
 
 def rotated_by(model_type, q, k, cos, sin):
-    """q and k, [T, H, D], turned by the model's own function, whatever shapes and order of features it works in."""
+    """q and k, [T, H, D], rotated by the model's function, which may use other shapes and another order of features."""
     module = modeling(model_type)
     q, k = tensor(q)[None], tensor(k)[None]
     cos, sin = tensor(cos)[None], tensor(sin)[None]
@@ -184,16 +184,16 @@ HALF_MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma3_text", "gp
 
 @for_each("model_type", [*sorted(INTERLEAVED_MODELS), *HALF_MODELS])
 def test_the_layout_of_a_model(model_type):
-    """Scores, not features: some models put them in another order while they turn them."""
+    """Scores, not features: some models reorder them while they rotate them."""
     rng = np.random.default_rng(9)
     q, k = rng.standard_normal((2, 12, 3, 16)).astype(np.float32)
     cos, sin = (np.asarray(x) for x in rj.rotary_tables(rj.rotary_frequencies(16), jnp.arange(12)))
-    turned = [np.asarray(x) for x in rotated_by(model_type, q, k, cos, sin)]
+    rotated = [np.asarray(x) for x in rotated_by(model_type, q, k, cos, sin)]
     layer_type = "full_attention" if model_type == "gemma3_text" else None
     layout = rope_from_hf({"model_type": model_type}, layer_type=layer_type).layout
     assert layout == ("interleaved" if model_type in INTERLEAVED_MODELS else "half")
     ours = [np.asarray(rj.rotate(jnp.asarray(x), cos, sin, layout=layout)) for x in (q, k)]
-    expected, got = (np.einsum("thd,shd->hts", *pair) for pair in (turned, ours))
+    expected, got = (np.einsum("thd,shd->hts", *pair) for pair in (rotated, ours))
     np.testing.assert_allclose(got, expected, atol=2e-5)
 
 
