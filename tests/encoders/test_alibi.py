@@ -24,8 +24,13 @@ def test_slopes_are_those_of_transformers(num_heads):
     np.testing.assert_allclose(rj.alibi_slopes(int(num_heads)), SLOPES[num_heads], rtol=1e-6)
 
 
-def test_the_fixture_holds_powers_of_two_and_others():
+def test_the_fixture_has_powers_of_two_and_others_and_jit_and_vmap_change_nothing():
     assert {"1", "3", "6", "8", "12", "16"} <= set(SLOPES)
+
+    q, k = jnp.arange(6).reshape(2, 3), jnp.arange(8).reshape(2, 4)
+    whole = rj.alibi_bias(q, k, 4)
+    np.testing.assert_array_equal(jax.jit(rj.alibi_bias, static_argnums=2)(q, k, 4), whole)
+    np.testing.assert_array_equal(jax.vmap(lambda q, k: rj.alibi_bias(q, k, 4))(q, k), whole)
 
 
 def test_a_bias_is_minus_slope_times_distance():
@@ -76,13 +81,6 @@ def test_gradients_are_finite_at_distance_zero():
     positions = jnp.array([0.0, 1.0, 1.0])
     gradient = jax.grad(lambda p: jnp.sum(rj.alibi_bias(p, p, 2) ** 2))(positions)
     assert np.isfinite(np.asarray(gradient)).all()
-
-
-def test_jit_and_vmap_change_nothing():
-    q, k = jnp.arange(6).reshape(2, 3), jnp.arange(8).reshape(2, 4)
-    whole = rj.alibi_bias(q, k, 4)
-    np.testing.assert_array_equal(jax.jit(rj.alibi_bias, static_argnums=2)(q, k, 4), whole)
-    np.testing.assert_array_equal(jax.vmap(lambda q, k: rj.alibi_bias(q, k, 4))(q, k), whole)
 
 
 def test_what_it_cannot_do_is_refused():

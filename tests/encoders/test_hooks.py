@@ -212,13 +212,9 @@ def test_sinusoidal_adds_its_function_of_the_positions(changed: dict, query: lis
     encoder, x, query = rj.Sinusoidal(**changed), normal(0, 2, 3, 16), jnp.array(query)
     positions = rj.Positions(query=query)
     assert encoder.init(jax.random.key(0), DIMS) == {}
-    got = encoder.embed(encoder.tables(encoder.prepare({}, None, DIMS), positions), x, positions)
-    np.testing.assert_array_equal(got, np.asarray(x) + np.asarray(rj.sinusoidal(query, 16, **changed)))
-
-
-def test_sinusoidal_leaves_queries_and_keys_alone() -> None:
     q, k = normal(1, 3, 2, 8), normal(2, 3, 2, 8)
-    got = run(rj.Sinusoidal(), {}, normal(0, 3, 16), q, k, rj.Positions(query=jnp.arange(3)))
+    got = run(encoder, {}, x, q, k, positions)
+    np.testing.assert_array_equal(got[0], np.asarray(x) + np.asarray(rj.sinusoidal(query, 16, **changed)))
     assert got[1] is q
     assert got[2] is k
     assert got[3] is None
@@ -236,6 +232,7 @@ def test_rope_is_its_pure_functions(layout: str, scaling: rj.FrequencyMap | None
     got = run(encoder, encoder.init(jax.random.key(0), DIMS), x, q, k, rj.Positions(query=query, length=12))
     frequencies = rj.rotary_frequencies(int(8 * rotary_fraction), base=500.0, scaling=scaling, length=12)
     cos, sin = rj.rotary_tables(frequencies, query)
+    assert encoder.init(jax.random.key(0), DIMS) == {}
     assert got[0] is x
     np.testing.assert_array_equal(got[1], rj.rotate(q, cos, sin, layout=layout))
     np.testing.assert_array_equal(got[2], rj.rotate(k, cos, sin, layout=layout))
@@ -440,10 +437,6 @@ def test_dynamic_scaling_of_learned_frequencies(learn: str) -> None:
     assert np.all(np.isfinite(jax.tree.leaves(jax.grad(lambda p: rotated_sum(encoder, p, 10))(params))[0]))
 
 
-def test_nothing_is_learned_unless_asked() -> None:
-    assert rj.RoPE().init(jax.random.key(0), DIMS) == {}
-
-
 def test_a_learned_base_of_a_single_pair_has_a_gradient_of_zero_and_not_nan() -> None:
     dims = rj.Dims(width=2, num_heads=1, head_dim=2)
     for scaling in (None, rj.NTK(factor=4.0), rj.DynamicNTK(original_length=4)):
@@ -501,13 +494,10 @@ def test_an_odd_rotated_width_names_both_numbers(head_dim: int, fraction: float,
             call()
 
 
-def test_the_rotated_width_is_truncated() -> None:
+def test_the_rotated_width_is_truncated_and_the_advice_for_a_head_fraction_can_be_followed() -> None:
     assert rj.RoPE(rotary_fraction=0.6).rotary_dim(8) == 4  # 4.8
     assert rj.RoPE(rotary_fraction=0.25).rotary_dim(64) == 16
     assert rj.RoPE().rotary_dim(8) == 8
-
-
-def test_the_advice_for_a_head_fraction_can_be_followed() -> None:
     required(rj.RoPE(head_fraction=0.5))
     for num_heads in (2, 3, 6, 7, 12, 49):
         dims = rj.Dims(width=8 * num_heads, num_heads=num_heads, head_dim=8)

@@ -32,21 +32,19 @@ def test_adds_the_row_of_each_position(query: list[int]) -> None:
     np.testing.assert_allclose(got, x + rows, rtol=1e-6)
 
 
-def test_positions_may_be_shared_by_the_batch_or_differ_between_examples() -> None:
+def test_positions_may_differ_between_examples_and_the_dtype_is_kept() -> None:
     x, params = jnp.zeros((2, 3, 4)), counted_table(8)
     shared = embed(rj.Learned(max_length=8), params, x, jnp.array([1, 2, 3]))
     np.testing.assert_array_equal(shared[..., 0], [[1, 2, 3], [1, 2, 3]])
     separate = embed(rj.Learned(max_length=8), params, x, jnp.array([[0, 1, 2], [7, 6, 5]]))
     np.testing.assert_array_equal(separate[..., 0], [[0, 1, 2], [7, 6, 5]])
 
-
-def test_keeps_the_dtype_of_its_input() -> None:
     got = embed(rj.Learned(max_length=6), counted_table(6), jnp.ones((3, 4), jnp.bfloat16), jnp.array([0, 4, 5]))
     assert got.dtype == jnp.bfloat16
     np.testing.assert_array_equal(np.asarray(got[:, 2], np.float32), [1.5, 5.5, 6.5])  # exact in bfloat16
 
 
-def test_initial_rows_are_normal_with_the_given_scale() -> None:
+def test_initial_rows_are_normal_with_the_given_scale_and_follow_the_key() -> None:
     dims = rj.Dims(width=64, num_heads=2, head_dim=32)
     for scale in (0.02, 0.5, 0.0):
         table = rj.Learned(max_length=200, init_scale=scale).init(jax.random.key(0), dims)["table"]
@@ -58,8 +56,6 @@ def test_initial_rows_are_normal_with_the_given_scale() -> None:
         kurtosis = np.mean(np.asarray(table, np.float64) ** 4)
         np.testing.assert_allclose(kurtosis, 3 * scale**4, rtol=0.15)  # 1.8 for a uniform draw
 
-
-def test_initial_rows_follow_the_key() -> None:
     encoder = rj.Learned(max_length=3)
     first, again, other = (encoder.init(jax.random.key(seed), DIMS)["table"] for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
@@ -69,11 +65,13 @@ def test_initial_rows_follow_the_key() -> None:
 # positions that the table does not hold
 
 
-def test_the_message_for_a_position_past_the_end() -> None:
+def test_the_last_row_is_there_and_the_next_position_is_an_error() -> None:
     message = "Learned(max_length=64) has no row for position 64; raise max_length, or evaluate this encoder at lengths up to 64"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         embed(rj.Learned(max_length=64), counted_table(64), jnp.zeros((65, 4)), jnp.arange(65))
     embed(rj.Learned(max_length=64), counted_table(64), jnp.zeros((64, 4)), jnp.arange(64))  # the last row is there
+
+    rj.check_requirements(rj.Learned(max_length=64), DIMS, max_position=63)
 
 
 @for_each("bad", [8, 9, 1000, -1, -8, -9, -1000, 2**31 - 1, -(2**31)])
@@ -109,10 +107,6 @@ def embedded(query: jax.Array, traced: bool = False) -> jax.Array:
     return (jax.jit(run) if traced else run)(query)
 
 
-def test_the_requirement_is_the_last_row() -> None:
-    rj.check_requirements(rj.Learned(max_length=64), DIMS, max_position=63)
-
-
 @for_each(
     ("make", "message"),
     [
@@ -133,16 +127,7 @@ def test_what_it_cannot_do_is_an_error(make, message: str) -> None:
         make()
 
 
-# jit, vmap, grad
-
-
-def test_jit_and_vmap_change_nothing() -> None:
-    encoder, params = rj.Learned(max_length=9), counted_table(9)
-    x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 3, 4)), jnp.float32)
-    query = jnp.array([[0, 8, 3], [4, 4, 1]])
-    eager = embed(encoder, params, x, query)
-    np.testing.assert_array_equal(jax.jit(lambda p, x, q: embed(encoder, p, x, q))(params, x, query), eager)
-    np.testing.assert_array_equal(jax.vmap(lambda x, q: embed(encoder, params, x, q))(x, query), eager)
+# gradients
 
 
 def test_each_row_receives_the_gradient_of_its_positions() -> None:

@@ -20,7 +20,7 @@ def test_contiguous_counts_from_its_offset(length: int, offset: int) -> None:
     assert got.tolist() == list(range(offset, offset + length))
 
 
-def test_contiguous_begins_at_zero_and_takes_an_offset_for_each_example() -> None:
+def test_contiguous_begins_at_zero_or_at_the_offset_of_each_example() -> None:
     assert rj.positions.contiguous(5).tolist() == [0, 1, 2, 3, 4]
     for offset, expected in (
         ([0, 7], [[0, 1, 2], [7, 8, 9]]),
@@ -32,8 +32,6 @@ def test_contiguous_begins_at_zero_and_takes_an_offset_for_each_example() -> Non
     assert rj.positions.contiguous(3, offset=jnp.array(127, jnp.int8)).tolist() == [127, 128, 129]
     assert rj.positions.contiguous(2, offset=jnp.array([255], jnp.uint8)).tolist() == [[255, 256]]
 
-
-def test_the_offset_may_be_traced() -> None:
     assert jax.jit(lambda o: rj.positions.contiguous(4, offset=o))(11).tolist() == [11, 12, 13, 14]
     offsets = jnp.array([3, -1, 1000])
     rows = jax.jit(jax.vmap(lambda o: rj.positions.contiguous(2, offset=o)))(offsets)
@@ -151,8 +149,6 @@ def test_random_positions_have_their_distributions() -> None:
     np.testing.assert_allclose(np.bincount(skipped, minlength=4) / 20_000, np.full(4, 1 / 4), atol=0.015)
     assert cut_at_1.mean() == pytest.approx(3 / 8, abs=0.015)  # the cut is 1 or 2, and a skip of 0 shows nothing
 
-
-def test_narrow_lengths_do_not_wrap() -> None:
     offsets = rj.positions.random_offset(jax.random.key(0), jnp.full(200, 200, jnp.uint8), 200, max_position=1000)
     assert int(offsets[:, 0].max()) > 600
 
@@ -160,7 +156,7 @@ def test_narrow_lengths_do_not_wrap() -> None:
 # grid
 
 
-def test_grid_reads_rows_and_columns_off_the_tokens() -> None:
+def test_grid_has_rows_and_columns_of_the_tokens() -> None:
     tokens = jnp.array([1, 5, 6, 7, 2, 5, 6, 7, 2, 9])
     rows, columns = rj.positions.grid(tokens, separator=2)
     assert rows.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
@@ -173,9 +169,7 @@ def test_grid_reads_rows_and_columns_off_the_tokens() -> None:
     np.testing.assert_array_equal(both[:, 0], jnp.stack([rows, columns]))
     assert both[1, 1].tolist() == [0, 0, -1, -2, -3, 0, 1, 2, 3, 4]  # 9 is the first row, which ends at column 0
 
-
-def test_a_grid_that_begins_with_a_separator_counts_rows_from_there() -> None:
-    """SEP a b c EOS SEP y: the row of the first token is the first, so the second begins at its end."""
+    # SEP a b c EOS SEP y: the row of the first token is the first, so the second begins at its end.
     tokens = jnp.array([2, 5, 6, 7, 3, 2, 7, 6, 5])
     rows, columns = rj.positions.grid(tokens, separator=2)
     assert rows.tolist() == [1, 1, 1, 1, 1, 2, 2, 2, 2]

@@ -375,15 +375,13 @@ def test_each_pair_reads_its_axis(sections: tuple[int, ...], arrangement: str, a
     np.testing.assert_allclose(sin, np.sin(angles), atol=2e-6)
 
 
-def test_exact_tables_of_several_axes() -> None:
+def test_exact_tables_of_several_axes_and_equal_axes() -> None:
     positions = np.array([[[0, 9_999_991]], [[3_000_017, 5]]])
     cos, sin = tables_at(positions, 8, sections=(3, 1), exact=True)
     angles = np.stack([positions[axis] * f for axis, f in zip([0, 0, 0, 1], naive_frequencies(8), strict=True)], axis=-1)
     np.testing.assert_allclose(cos, np.cos(angles), atol=1e-6)
     np.testing.assert_allclose(sin, np.sin(angles), atol=1e-6)
 
-
-def test_equal_axes_are_one_axis() -> None:
     positions = np.array([0, 4, 31])
     plain = tables_at(positions, 16)
     for arrangement in ("chunked", "interleaved"):
@@ -464,11 +462,14 @@ def test_jit_and_vmap_of_rotate(layout: str) -> None:
     np.testing.assert_allclose(run(x, cos[0], sin[0]), shared, atol=1e-6)
 
 
-def test_jit_and_vmap_of_the_matrix() -> None:
+def test_the_matrix_under_jit_and_vmap_and_the_gradient_of_rotate() -> None:
     frequencies = rj.rotary_frequencies(6)
     loop = np.stack([rj.rotation_matrix(p, frequencies) for p in (0, 4, -9)])
     got = jax.jit(jax.vmap(rj.rotation_matrix, in_axes=(0, None)))(jnp.array([0, 4, -9]), frequencies)
     np.testing.assert_allclose(got, loop, atol=1e-6)
+
+    x, tables = jnp.asarray(normal(8, 3, 2, 8)), tables_at([0, 4, 33], 6)
+    check_grads(rj.rotate, (x, *tables), order=1, atol=2e-2, rtol=2e-2)
 
 
 @for_each("rotary_dim", [4, 8])
@@ -480,11 +481,6 @@ def test_the_transpose_of_a_rotation_is_its_inverse(layout: str, rotary_dim: int
     expected = naive_rotate(np.asarray(upstream), -naive_angles(np.array([0, 4, 33]), rotary_dim), layout)
     np.testing.assert_allclose(pullback(upstream)[0], expected, atol=1e-5)
     np.testing.assert_allclose(pullback(upstream)[0], rj.rotate(upstream, cos, sin, layout=layout, inverse=True), atol=1e-6)
-
-
-def test_the_gradient_of_rotate_against_finite_differences() -> None:
-    x, tables = jnp.asarray(normal(8, 3, 2, 8)), tables_at([0, 4, 33], 6)
-    check_grads(rj.rotate, (x, *tables), order=1, atol=2e-2, rtol=2e-2)
 
 
 @for_each("exact", [False, True])

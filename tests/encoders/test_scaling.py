@@ -87,12 +87,14 @@ def test_equals_transformers(case: dict, traced: bool) -> None:
     np.testing.assert_allclose(got.attention_scale, case["attention_scaling"], rtol=1e-6)
 
 
-def test_the_fixture_holds_what_the_tests_above_need() -> None:
+def test_the_fixture_has_every_type_and_only_dynamic_maps_need_the_length() -> None:
     kinds = [case["config"]["rope_parameters"]["rope_type"] for case in FIXTURE["frequencies"]]
     assert FIXTURE["source"].startswith("transformers 5.24.0")
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "linear": 3, "dynamic": 15, "longrope": 12, "yarn": 8, "llama3": 4, "proportional": 3,
     }  # fmt: skip
+
+    assert [scaling.needs_length for scaling in (rj.Linear(factor=2.0), rj.NTK(factor=2.0), *DYNAMIC)] == [False] * 2 + [True] * 4
 
 
 # the default
@@ -224,10 +226,16 @@ def test_dynamic_maps_act_from_one_past_the_original_length(scaling: rj.Frequenc
         np.testing.assert_array_equal(slowed, [first] + [True] * 7)
 
 
-def test_dynamic_maps_are_the_static_ones_by_the_ratio_of_lengths() -> None:
+def test_dynamic_maps_are_the_static_ones_by_the_ratio_of_lengths_whatever_came_before() -> None:
     for dynamic, static in ((rj.DynamicNTK, rj.NTK), (rj.DynamicLinear, rj.Linear)):
         got = rj.rotary_frequencies(16, scaling=dynamic(original_length=26), length=91)
         np.testing.assert_allclose(whole(got), whole(rj.rotary_frequencies(16, scaling=static(factor=91 / 26))), rtol=1e-14)
+
+    # transformers keeps the frequencies of the longest input it has met; ours are a pure function of the length
+    scaling = rj.DynamicNTK(factor=2.0, original_length=26)
+    before = rj.rotary_frequencies(16, scaling=scaling, length=30)
+    rj.rotary_frequencies(16, scaling=scaling, length=3000)
+    np.testing.assert_array_equal(before.inv_freq, rj.rotary_frequencies(16, scaling=scaling, length=30).inv_freq)
 
 
 @for_each("traced", [False, True])
@@ -244,14 +252,6 @@ def test_an_array_of_lengths_gives_each_its_frequencies(scaling: rj.FrequencyMap
     for where in np.ndindex(2, 3):
         expected = naive_dynamic(scaling, 8, 10_000.0, int(lengths[where]))
         np.testing.assert_allclose(got.inv_freq[where], expected, rtol=2e-6)
-
-
-def test_a_result_does_not_depend_on_longer_inputs_seen_before() -> None:
-    # transformers keeps the frequencies of the longest input it has met; ours are a pure function of the length
-    scaling = rj.DynamicNTK(factor=2.0, original_length=26)
-    before = rj.rotary_frequencies(16, scaling=scaling, length=30)
-    rj.rotary_frequencies(16, scaling=scaling, length=3000)
-    np.testing.assert_array_equal(before.inv_freq, rj.rotary_frequencies(16, scaling=scaling, length=30).inv_freq)
 
 
 @for_each("scaling", [None, rj.Linear(factor=3.3), rj.NTK(factor=5.5), *DYNAMIC])
@@ -366,7 +366,3 @@ DYNAMIC_KINDS = [rj.DynamicNTK, rj.DynamicLinear]
 def test_what_cannot_be_is_an_error(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_only_dynamic_maps_need_the_length() -> None:
-    assert [scaling.needs_length for scaling in (rj.Linear(factor=2.0), rj.NTK(factor=2.0), *DYNAMIC)] == [False] * 2 + [True] * 4

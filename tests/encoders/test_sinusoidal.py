@@ -61,22 +61,18 @@ def test_equals_the_formula(dim: int, order: str, spacing: str, base: float) -> 
     np.testing.assert_allclose(got, naive_sinusoidal(positions, dim, base, order, spacing), atol=1e-5)
 
 
-def test_an_odd_dim_has_one_more_sine_than_cosines() -> None:
+def test_odd_dims_orders_and_spacings() -> None:
     # sin(1), cos(1), sin(10000^(-2/3)), written out: the last sine stands alone
     angle = 10_000 ** (-2 / 3)
     np.testing.assert_allclose(rj.sinusoidal(jnp.array([1]), 3)[0], [0.84147098, 0.54030231, math.sin(angle)], atol=1e-7)
     concatenated = rj.sinusoidal(jnp.array([1]), 3, order="concatenated")[0]
     np.testing.assert_allclose(concatenated, [0.84147098, math.sin(angle), 0.54030231], atol=1e-7)
 
-
-def test_concatenated_is_a_permutation_of_interleaved() -> None:
     positions = jnp.arange(6)
     interleaved = np.asarray(rj.sinusoidal(positions, 8))
     concatenated = np.asarray(rj.sinusoidal(positions, 8, order="concatenated"))
     np.testing.assert_array_equal(concatenated, interleaved[:, [0, 2, 4, 6, 1, 3, 5, 7]])
 
-
-def test_tensor2tensor_spacing_ends_at_the_base() -> None:
     # get_timing_signal_1d spaces geometrically from 1 to 1/max_timescale inclusive; the paper stops one step short
     got = np.asarray(rj.sinusoidal(jnp.array([1.0]), 6, base=100.0, spacing="tensor2tensor", order="concatenated"))[0]
     np.testing.assert_allclose(np.arcsin(got[:3]), [1, 0.1, 0.01], rtol=1e-6)
@@ -154,7 +150,7 @@ def test_jit_and_vmap_change_nothing() -> None:
     np.testing.assert_allclose(jax.jit(jax.vmap(lambda o: rj.sinusoidal_shift(o, 4)))(offsets), loop, atol=1e-6)
 
 
-def test_the_gradient_by_position_is_the_derivative_of_the_formula() -> None:
+def test_gradients_are_those_of_the_formulas() -> None:
     positions = np.array([0.0, 0.5, -2.25, 30.0])
     weights = np.random.default_rng(0).normal(size=(4, 6))
 
@@ -170,8 +166,6 @@ def test_the_gradient_by_position_is_the_derivative_of_the_formula() -> None:
     np.testing.assert_allclose(got, expected, atol=1e-5)
     check_grads(lambda p: rj.sinusoidal(p, 5), (jnp.asarray(positions, jnp.float32),), order=1, atol=1e-2, rtol=1e-2)
 
-
-def test_the_gradient_of_the_shift() -> None:
     # d/dk T(k) at 0 is the generator: b [[0, 1], [-1, 0]] in each block
     generator = jax.jacfwd(lambda k: rj.sinusoidal_shift(k, 4))(0.0)
     expected = [[0, 1, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 0.01], [0, 0, -0.01, 0]]

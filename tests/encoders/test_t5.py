@@ -60,13 +60,19 @@ def biased(encoder, params, positions):
     return encoder.bias(encoder.tables(prepared, positions), None, None, positions)
 
 
-def test_the_fixture_holds_both_directions_and_two_sizes():
+def test_the_fixture_has_both_directions_and_the_smallest_sizes_work():
     assert [(case["bidirectional"], case["num_buckets"], case["max_distance"]) for case in CASES] == [
         (True, 32, 128),
         (True, 16, 64),
         (False, 32, 128),
         (False, 16, 64),
     ]
+
+    back = jnp.arange(0, -6, -1)
+    assert rj.t5_bucket(back, bidirectional=False, num_buckets=2, max_distance=2).tolist() == [0, 1, 1, 1, 1, 1]
+    assert rj.t5_bucket(back, bidirectional=False, num_buckets=3, max_distance=4).tolist() == [0, 1, 2, 2, 2, 2]
+    assert rj.t5_bucket(-back, bidirectional=True, num_buckets=4, max_distance=2).tolist() == [0, 3, 3, 3, 3, 3]
+    assert rj.T5Bias().retunable == frozenset()
 
 
 @for_each("case", CASES)
@@ -207,11 +213,3 @@ def test_initial_numbers_have_the_stated_spread():
 def test_what_it_cannot_do_is_refused(make, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         make()
-
-
-def test_the_smallest_sizes_work():
-    back = jnp.arange(0, -6, -1)
-    assert rj.t5_bucket(back, bidirectional=False, num_buckets=2, max_distance=2).tolist() == [0, 1, 1, 1, 1, 1]
-    assert rj.t5_bucket(back, bidirectional=False, num_buckets=3, max_distance=4).tolist() == [0, 1, 2, 2, 2, 2]
-    assert rj.t5_bucket(-back, bidirectional=True, num_buckets=4, max_distance=2).tolist() == [0, 3, 3, 3, 3, 3]
-    assert rj.T5Bias().retunable == frozenset()

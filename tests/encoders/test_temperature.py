@@ -118,13 +118,11 @@ def test_by_length_it_scales_all_logits_of_an_example():
     np.testing.assert_allclose(unknown, naive(q[0], k[0], v[0], [1.0] * LENGTH), rtol=1e-4, atol=1e-5)
 
 
-def test_padding_positions_below_zero_are_not_scaled():
+def test_padding_is_not_scaled_and_packing_counts_within_a_document():
     positions = rj.Positions(query=jnp.array([-9, -2, -1, 0, 1, 2, 3]))
     q, k, _ = contents()
     np.testing.assert_array_equal(rotated(rj.LogN(original_length=8), q, k, positions)[0], q)
 
-
-def test_packing_counts_within_a_document():
     encoder = rj.LogN(original_length=2)
     q, k, _ = contents()
     packed = rotated(encoder, q, k, rj.Positions(query=jnp.array([0, 1, 2, 3, 0, 1, 2])))[0]

@@ -141,15 +141,13 @@ def test_where_the_original_length_comes_from(entry, top, inside, longest, expec
     assert rope_from_hf(config).scaling.original_length == expected
 
 
-def test_a_long_factor_not_given_is_the_ratio_of_the_lengths():
+def test_absent_factors_and_lengths_follow_from_the_others():
     whole = {"max_position_embeddings": 256, "rope_scaling": LONG}
     assert rope_from_hf(whole).scaling.factor == 4
     assert rope_from_hf(whole | {"original_max_position_embeddings": 32}).scaling.factor == 8
     assert rope_from_hf(LONG | {"max_position_embeddings": 640}).scaling.factor == 10
     assert rope_from_hf(whole | {"rope_scaling": LONG | {"factor": 3.0}}).scaling.factor == 3
 
-
-def test_the_trained_length_of_a_dynamic_rope_is_the_longest():
     entry = {"type": "dynamic", "factor": 2.0}
     whole = {"rope_scaling": entry, "max_position_embeddings": 64, "original_max_position_embeddings": 16}
     assert rope_from_hf(whole) == rj.RoPE(scaling=rj.DynamicNTK(factor=2.0, original_length=64))
@@ -162,14 +160,12 @@ def test_an_entry_for_each_type_of_layer(part):
     assert rope_from_hf(part, layer_type="none") == rj.NoPE()
 
 
-def test_layers_share_what_stands_at_the_top():
+def test_types_of_layers_share_the_top_level_and_local_bases_are_those_of_sliding_layers():
     part = {"a": {"rope_theta": 7.0}, "b": {"partial_rotary_factor": 1.0}}
     config = {"rope_theta": 500.0, "partial_rotary_factor": 0.5, "rope_parameters": part}
     assert rope_from_hf(config, layer_type="a") == rj.RoPE(base=7.0, rotary_fraction=0.5)
     assert rope_from_hf(config, layer_type="b") == rj.RoPE(base=500.0)
 
-
-def test_the_local_base_is_the_sliding_layers():
     assert rope_from_hf(OLD_GEMMA, layer_type="full_attention") == rj.RoPE(base=1e6, scaling=rj.Linear(factor=8.0))
     assert rope_from_hf(OLD_GEMMA, layer_type="sliding_attention") == rj.RoPE(base=1e4)
     modern = {"global_rope_theta": 1e6, "local_rope_theta": 1e4, "rope_scaling": YARN}  # it scales both
@@ -183,8 +179,6 @@ def test_the_local_base_is_the_sliding_layers():
     nested["rope_parameters"]["sliding_attention"] = None
     assert rope_from_hf(nested, layer_type="sliding_attention") == rj.NoPE()
 
-
-def test_one_rope_serves_every_type_of_layer_that_the_config_has():
     config = {"rope_parameters": YARN, "layer_types": ["full_attention", "sliding_attention"]}
     for layer_type in ("full_attention", "sliding_attention", None):
         assert rope_from_hf(config, layer_type=layer_type) == rj.RoPE(scaling=OF_YARN)
@@ -256,13 +250,11 @@ def test_what_is_written_reads_back_the_same(base, layout, fraction, scaling, se
     assert rope_from_hf(written | MODEL | {"hidden_size": 0}) == rope  # put into a model's config
 
 
-def test_no_position_encoding_is_written_and_read():
+def test_what_is_written():
     assert rope_to_hf(rj.NoPE()) == {"rope_parameters": {"full_attention": None}}
     assert rope_from_hf(rope_to_hf(rj.NoPE())) == rj.NoPE()
     assert rope_from_hf(rope_to_hf(rj.NoPE()), layer_type="full_attention") == rj.NoPE()
 
-
-def test_what_is_written():
     rope = rj.RoPE(base=5e5, rotary_fraction=0.5, layout="interleaved", scaling=rj.DynamicNTK(factor=2.0, original_length=64))
     assert rope_to_hf(rope) == {
         "rope_parameters": {"rope_type": "dynamic", "rope_theta": 5e5, "partial_rotary_factor": 0.5, "factor": 2.0},
