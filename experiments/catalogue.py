@@ -2,8 +2,8 @@
 
     python -m experiments.catalogue
 
-Every public class has in its docstring the lines Formula, Extrapolates and Knows, an Example and its Attributes; the doors are
-read off the methods it defines. A test compares the page with what this makes.
+Each public class has in its docstring the lines Formula, Extrapolates and Knows, an Example and its Attributes. The hooks are
+read off the methods that it defines.
 """
 
 import dataclasses
@@ -28,25 +28,29 @@ positions = rj.Positions(query=jnp.arange(3))
 INTRODUCTION = f"""<!-- made by `python -m experiments.catalogue` -->
 # The encoders
 
-Every encoder acts through one of three doors: `embed` adds to the input, `rotate` turns (or scales) queries and keys, `bias` adds
-to the attention logits. Frequency maps are RoPE's option `scaling`. "Extrapolates" says what the formula does beyond the training
-length, not that a model then does well; that is measured in `results/`. "Knows" is what a method must be told besides the text.
-None of these needs to know the task (none is an oracle of it); those that know the current length presume that of the answer.
+Each encoder acts through one of three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias`
+adds to the attention logits. A frequency map is RoPE's option `scaling`. `Layers` is a pattern of encoders over the layers of a model.
 
-theta_i = base^(-2i/R) are RoPE's frequencies, R its rotary dim, L the current length, L0 the trained one, H the heads, D the head
-dim; m and q are positions of queries, n and k of keys. The examples, which are tested, start from
+- **Extrapolates** describes the formula beyond the training length. Whether a model then works is measured: see
+  [results](results.md).
+- **Knows** is the privileged information that a method needs besides the text. No encoder needs to know the task. An encoder
+  that knows the current length knows the length of the answer.
+
+theta_i = base^(-2i/R) are RoPE's frequencies, R its rotary dim, L the current length, L0 the trained one, H the number of
+heads, D the head dim; m and q are positions of queries, n and k of keys. The examples are tested. They start from
 
 ```python
 {PREAMBLE}```
 """
+HOOKS = ("embed", "rotate", "bias")
 
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What a class's docstring says of it.
+    """The contents of a class's docstring.
 
     Attributes:
-      summary: the first paragraph and what follows it in prose.
+      summary: the first paragraph, and the prose that follows it.
       formula, extrapolates, knows: the lines of those names.
       example: the doctest, without its indent.
     """
@@ -59,9 +63,18 @@ class Card:
 
 
 def classes(base: type) -> list[type]:
-    """The public classes below `base` that have a card, in alphabetical order."""
-    found = {value for value in vars(rj).values() if isinstance(value, type) and issubclass(value, base)}
-    return sorted((kind for kind in found if "Formula:" in (kind.__doc__ or "")), key=lambda kind: kind.__name__.casefold())
+    """The public classes below `base`, or `base` itself, that have a card, in alphabetical order."""
+    public = {value for value in vars(rj).values() if isinstance(value, type) and issubclass(value, base)}
+    return sorted((kind for kind in public if "Formula:" in (kind.__doc__ or "")), key=lambda kind: kind.__name__.casefold())
+
+
+GROUPS: dict[str, tuple[type, ...]] = {"Encoders": (rj.Encoder, rj.Layers), "Frequency maps": (rj.FrequencyMap,)}
+
+
+def members(group: str) -> list[type]:
+    """The classes of a group of the page, in alphabetical order."""
+    kinds = [kind for base in GROUPS[group] for kind in classes(base)]
+    return sorted(kinds, key=lambda kind: kind.__name__.casefold())
 
 
 def card(kind: type) -> Card:
@@ -69,14 +82,14 @@ def card(kind: type) -> Card:
     text = inspect.getdoc(kind) or ""
 
     def line(name: str) -> str:
-        found = re.search(rf"^{name}: (.*(?:\n  .*)*)", text, flags=re.MULTILINE)
-        if not found:
-            raise ValueError(f"the docstring of {kind.__name__} has no line '{name}: ...'")
-        return " ".join(found[1].split())
+        match = re.search(rf"^{name}: (.*(?:\n  .*)*)", text, flags=re.MULTILINE)
+        if not match:
+            raise ValueError(f"the docstring of {kind.__name__} has no line '{name}: ...'; see another encoder's")
+        return " ".join(match[1].split())
 
     example = re.search(r"^Example:\n((?:  .*\n?)+)", text, flags=re.MULTILINE)
     if not example:
-        raise ValueError(f"the docstring of {kind.__name__} has no Example")
+        raise ValueError(f"the docstring of {kind.__name__} has no Example; see another encoder's")
     return Card(
         summary=text[: text.index("Formula:")].strip(),
         formula=line("Formula"),
@@ -87,54 +100,55 @@ def card(kind: type) -> Card:
 
 
 def attributes(kind: type) -> dict[str, str]:
-    """What the docstrings of a class and its bases say of each option."""
-    found: dict[str, str] = {}
+    """The descriptions of the options of a class, by name, from its docstring and those of its bases."""
+    descriptions: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         block = re.search(r"^Attributes:\n((?:  .*\n?)+)", inspect.getdoc(base) or "", flags=re.MULTILINE)
         for names, text in re.findall(r"^  ([\w, ]+): (.*(?:\n    .*)*)", block[1] if block else "", flags=re.MULTILINE):
-            found |= dict.fromkeys(names.split(", "), " ".join(text.split()))
-    return found
+            descriptions |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return descriptions
 
 
-def doors(kind: type) -> str:
-    """The doors that an encoder defines, or what a map is."""
+def hooks(kind: type) -> str:
+    """The hooks that an encoder defines, or what else a class is."""
     if issubclass(kind, rj.FrequencyMap):
         return "rotate, as RoPE's `scaling`"
-    own = [name for name in ("embed", "rotate", "bias") if getattr(kind, name) is not getattr(rj.Encoder, name)]
-    return ", ".join(own) or "none"
+    if not issubclass(kind, rj.Encoder):
+        return "those of its encoders"
+    return ", ".join(name for name in HOOKS if getattr(kind, name) is not getattr(rj.Encoder, name)) or "none"
 
 
 def options(kind: Any) -> str:
     """A list of options with their defaults."""
-    said = attributes(kind)
+    descriptions = attributes(kind)
     lines = []
     for field in dataclasses.fields(kind):
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
-        lines.append(f"- `{field.name}{default}`: {said[field.name]}")
+        lines.append(f"- `{field.name}{default}`: {descriptions[field.name]}")
     return "\n".join(lines) or "- no options"
 
 
 def section(kind: type) -> str:
-    """A class's part of the page."""
-    found = card(kind)
-    papers = dict.fromkeys(re.findall(r"arXiv:(\d+\.\d+)", found.summary))
-    source = ", ".join(f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers) or "this project"
+    """A class's section of the page."""
+    content = card(kind)
+    papers = dict.fromkeys(re.findall(r"arXiv:(\d+\.\d+)", content.summary))
+    source = ", ".join(f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers) or "none"
     return f"""### {kind.__name__}
 
-{found.summary}
+{content.summary}
 
 | | |
 |---|---|
-| formula | {found.formula.replace("|", "&#124;")} |
+| formula | {content.formula.replace("|", "&#124;")} |
 | source | {source} |
-| door | {doors(kind)} |
-| extrapolates | {found.extrapolates} |
-| knows | {found.knows} |
+| hooks | {hooks(kind)} |
+| extrapolates | {content.extrapolates} |
+| knows | {content.knows} |
 
 {options(kind)}
 
 ```pycon
-{found.example}
+{content.example}
 ```
 """
 
@@ -142,14 +156,14 @@ def section(kind: type) -> str:
 def page() -> str:
     """The whole page, Markdown."""
     parts = [INTRODUCTION]
-    for title, base in (("Encoders", rj.Encoder), ("Frequency maps", rj.FrequencyMap)):
+    for title in GROUPS:
         rows = [
-            f"| [{kind.__name__}](#{kind.__name__.lower()}) | {doors(kind)} | {card(kind).extrapolates} | {card(kind).knows} |"
-            for kind in classes(base)
+            f"| [{kind.__name__}](#{kind.__name__.lower()}) | {hooks(kind)} | {card(kind).extrapolates} | {card(kind).knows} |"
+            for kind in members(title)
         ]
-        head = f"| {title.lower().removesuffix('s')} | door | extrapolates | knows |\n|---|---|---|---|\n"
+        head = f"| {title.lower().removesuffix('s')} | hooks | extrapolates | knows |\n|---|---|---|---|\n"
         parts.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
-        parts += [section(kind) for kind in classes(base)]
+        parts += [section(kind) for kind in members(title)]
     return "\n".join(parts)
 
 
@@ -157,6 +171,5 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         print(__doc__)
         sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    PAGE.parent.mkdir(exist_ok=True)
     store.write_whole(PAGE, page())
     print(f"{PAGE} is written")
