@@ -29,7 +29,8 @@ INTRODUCTION = f"""<!-- made by `python -m experiments.catalogue` -->
 # The encoders
 
 Each encoder acts through one of three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias`
-adds to the attention logits. A frequency map is RoPE's option `scaling`. `Layers` is a pattern of encoders over the layers of a model.
+adds to the attention logits. A frequency map is RoPE's option `scaling`. `Layers` is a pattern of encoders over the layers of a
+model.
 
 - **Extrapolates** describes the formula beyond the training length. Whether a model then works is measured: see
   [results](results.md).
