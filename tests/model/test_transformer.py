@@ -1,4 +1,4 @@
-"""The Transformer: causal, blind to padding, open to all three doors, at log(vocabulary) before training."""
+"""The Transformer: causal, independent of padding, with all three hooks, at log(vocabulary) before training."""
 
 from dataclasses import dataclass, replace
 
@@ -6,8 +6,10 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import rope_jax as rj
+from examples import ONE_OF_EACH
 from looping import for_each
 from rope_jax.encoders.base import Encoder
 from rope_jax.encoders.layers import as_layers
@@ -19,15 +21,25 @@ from rope_jax.tasks import Copy
 from rope_jax.training.train import loss
 
 CONFIG = ModelConfig(num_layers=2, width=32, num_heads=4)
-ENCODERS = [
-    rj.NoPE(),
-    rj.Sinusoidal(),
-    rj.Learned(max_length=64),
-    rj.ALiBi(),
-    rj.RoPE(),
+LEARNED_ROTATIONS = [
     rj.RoPE(layout="interleaved", rotary_fraction=0.5, head_fraction=0.5, learn_base=True),
     rj.RoPE(scaling=rj.DynamicNTK(original_length=6), learn_angles=True),
 ]
+ENCODERS = [*ONE_OF_EACH, *LEARNED_ROTATIONS]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_compilation():
+    """The values of these programs are compared, not their speed."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+def model(encoder, config=CONFIG, vocabulary=10):
+    """Parameters, and the compiled model."""
+    init, apply = functional(config, vocabulary, encoder)
+    return init(jax.random.key(0)), jax.jit(apply)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,23 +67,22 @@ def test_causality_by_gradient(length):
 
 @for_each("encoder", ENCODERS)
 def test_padded_equals_unpadded(encoder):
-    init, apply = functional(CONFIG, 10, encoder)
-    params = init(jax.random.key(0))
-    lengths = jnp.array([7, 12, 3])
+    params, apply = model(encoder)
+    lengths = (7, 12, 3)
     tokens = jax.random.randint(jax.random.key(1), (3, 20), 0, 10)
-    padded = apply(params, tokens, Positions(query=jnp.arange(20), length=lengths))
-    for row, length in enumerate((7, 12, 3)):
-        alone = apply(params, tokens[row, :length], Positions(query=jnp.arange(length), length=length))
+    padded = apply(params, tokens, Positions(query=jnp.arange(20), length=jnp.array(lengths)))
+    for row, length in enumerate(lengths):
+        alone = apply(params, tokens[row, :length], Positions(query=jnp.arange(length), length=jnp.asarray(length)))
         np.testing.assert_allclose(padded[row, :length], alone, rtol=1e-4, atol=1e-5)
 
 
 @for_each("encoder", ENCODERS)
 def test_an_untrained_model_gives_log_vocabulary(encoder):
     task = Copy(alphabet=16)
-    init, apply = functional(CONFIG, task.vocabulary, encoder)
+    params, apply = model(encoder, vocabulary=task.vocabulary)
     batch = task.sample(jax.random.key(0), jnp.full(32, 12), max_length=12)
     positions = Positions(query=jnp.arange(batch.tokens.shape[1]), length=batch.lengths)
-    value = loss(init(jax.random.key(0)), batch, positions, apply=apply)
+    value = loss(params, batch, positions, apply=apply)
     assert abs(float(value) - np.log(task.vocabulary)) < 0.1
 
 
@@ -91,17 +102,19 @@ def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
     assert [eqn.params["length"] for eqn in loops] == ([num_layers // period - (period > 1)] if num_layers > period else [])
 
 
-@for_each("encoder", ENCODERS)
+@for_each("encoder", [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=64), rj.Kerple(), rj.RoPE(), *LEARNED_ROTATIONS])
 def test_vmap_over_seeds_equals_a_loop(encoder):
-    init, apply = functional(CONFIG, 10, encoder)
+    """One of each hook; over the parameters of every encoder: test_every_encoder."""
+    init, apply = map(jax.jit, functional(CONFIG, 10, encoder))
     keys = jax.random.split(jax.random.key(0), 3)
     tokens = jax.random.randint(jax.random.key(1), (2, 8), 0, 10)
     positions = Positions(query=jnp.arange(8), length=jnp.array([8, 8]))
     params = jax.vmap(init)(keys)
     together = jax.vmap(lambda params: apply(params, tokens, positions))(params)
     for i, key in enumerate(keys):
-        chex.assert_trees_all_close(jax.tree.map(lambda x, i=i: x[i], params), init(key), rtol=1e-6)
-        np.testing.assert_allclose(together[i], apply(init(key), tokens, positions), rtol=1e-4, atol=1e-5)
+        alone = init(key)
+        chex.assert_trees_all_close(jax.tree.map(lambda x, i=i: x[i], params), alone, rtol=1e-6)
+        np.testing.assert_allclose(together[i], apply(alone, tokens, positions), rtol=1e-4, atol=1e-5)
 
 
 def test_an_added_encoding_does_not_drown_the_token():
