@@ -1,16 +1,23 @@
 """Writes docs/encoders.md, the catalogue of encoders and frequency maps, from their docstrings.
 
     python -m experiments.catalogue
+    python -m experiments.catalogue my_encoders.py --out my_encoders.md
 
-Each public class has in its docstring the lines Formula, Extrapolates and Knows, an Example and its Attributes. The hooks are
-read off the methods that it defines.
+The second form writes a page with the classes of a Python file as well.
+
+The docstring of a public class has the lines Formula, Extrapolates and Knows, an Example and its Attributes. The hooks of a class
+are the methods that it defines. Base classes, whose docstrings begin with "Base of", have no section.
 """
 
+import argparse
 import dataclasses
+import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import rope_jax as rj
@@ -28,22 +35,19 @@ positions = rj.Positions(query=jnp.arange(3))
 INTRODUCTION = f"""<!-- made by `python -m experiments.catalogue` -->
 # The encoders
 
-Each encoder acts through one of three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias`
-adds to the attention logits. A frequency map is RoPE's option `scaling`. `Layers` is a pattern of encoders over the layers of a
-model.
+An encoder acts in three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias` adds to the attention
+logits. Frequency maps are the option `scaling` of RoPE and XPos. `Layers` is not an encoder but a pattern of encoders over layers.
 
-- **Extrapolates** describes the formula beyond the training length. Whether a model then works is measured: see
-  [results](results.md).
-- **Knows** is the privileged information that a method needs besides the text. No encoder needs to know the task. An encoder
-  that knows the current length knows the length of the answer.
+"Extrapolates" describes the formula beyond the training length. It does not mean that a model then does well; `results/` has
+measurements. "Knows" is privileged information, which a method has beyond the text. No encoder needs to know the task. An encoder
+that knows the current length also knows the length of the answer.
 
-theta_i = base^(-2i/R) are RoPE's frequencies, R its rotary dim, L the current length, L0 the trained one, H the number of
-heads, D the head dim; m and q are positions of queries, n and k of keys. The examples are tested. They start from
+theta_i = base^(-2i/R) are RoPE's frequencies, R is the rotary dim, L the current length, L0 the trained length, H the number of
+heads, D the head dim; m and q are positions of queries, n and k those of keys. The examples are tested. They begin with
 
 ```python
 {PREAMBLE}```
 """
-HOOKS = ("embed", "rotate", "bias")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +55,8 @@ class Card:
     """The contents of a class's docstring.
 
     Attributes:
-      summary: the first paragraph, and the prose that follows it.
-      formula, extrapolates, knows: the lines of those names.
+      summary: the paragraphs before the formula.
+      formula, extrapolates, knows: the lines with these names.
       example: the doctest, without its indent.
     """
 
@@ -63,37 +67,36 @@ class Card:
     example: str
 
 
-def classes(base: type) -> list[type]:
-    """The public classes below `base`, or `base` itself, that have a card, in alphabetical order."""
-    public = {value for value in vars(rj).values() if isinstance(value, type) and issubclass(value, base)}
-    return sorted((kind for kind in public if "Formula:" in (kind.__doc__ or "")), key=lambda kind: kind.__name__.casefold())
+def classes(base: type, module: ModuleType = rj) -> list[type]:
+    """The public classes of a module below `base` in alphabetical order, without base classes; `Layers` is with the encoders."""
+    public = {value for name, value in vars(module).items() if isinstance(value, type) and not name.startswith("_")}
+    if module is not rj:
+        public = {kind for kind in public if kind.__module__ == module.__name__}
+    kinds = {kind for kind in public if issubclass(kind, (base, rj.Layers) if base is rj.Encoder else base)}
+    return sorted((kind for kind in kinds if not (kind.__doc__ or "").startswith("Base of ")), key=_alphabetical)
 
 
-GROUPS: dict[str, tuple[type, ...]] = {"Encoders": (rj.Encoder, rj.Layers), "Frequency maps": (rj.FrequencyMap,)}
-
-
-def members(group: str) -> list[type]:
-    """The classes of a group of the page, in alphabetical order."""
-    kinds = [kind for base in GROUPS[group] for kind in classes(base)]
-    return sorted(kinds, key=lambda kind: kind.__name__.casefold())
+def _alphabetical(kind: type) -> str:
+    return kind.__name__.casefold()
 
 
 def card(kind: type) -> Card:
-    """Reads a class's docstring; ValueError names what is missing."""
+    """Reads a class's docstring; raises ValueError with the name of what is missing."""
     text = inspect.getdoc(kind) or ""
 
     def line(name: str) -> str:
         match = re.search(rf"^{name}: (.*(?:\n  .*)*)", text, flags=re.MULTILINE)
         if not match:
-            raise ValueError(f"the docstring of {kind.__name__} has no line '{name}: ...'; see another encoder's")
+            raise ValueError(f"the docstring of {kind.__name__} has no line '{name}: ...'; write one, as in RoPE")
         return " ".join(match[1].split())
 
+    formula = line("Formula")
     example = re.search(r"^Example:\n((?:  .*\n?)+)", text, flags=re.MULTILINE)
     if not example:
-        raise ValueError(f"the docstring of {kind.__name__} has no Example; see another encoder's")
+        raise ValueError(f"the docstring of {kind.__name__} has no Example; write one, as in RoPE")
     return Card(
         summary=text[: text.index("Formula:")].strip(),
-        formula=line("Formula"),
+        formula=formula,
         extrapolates=line("Extrapolates"),
         knows=line("Knows"),
         example=inspect.cleandoc(example[1]),
@@ -101,76 +104,113 @@ def card(kind: type) -> Card:
 
 
 def attributes(kind: type) -> dict[str, str]:
-    """The descriptions of the options of a class, by name, from its docstring and those of its bases."""
-    descriptions: dict[str, str] = {}
+    """The descriptions of all options, from the docstrings of a class and its bases."""
+    described: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         block = re.search(r"^Attributes:\n((?:  .*\n?)+)", inspect.getdoc(base) or "", flags=re.MULTILINE)
         for names, text in re.findall(r"^  ([\w, ]+): (.*(?:\n    .*)*)", block[1] if block else "", flags=re.MULTILINE):
-            descriptions |= dict.fromkeys(names.split(", "), " ".join(text.split()))
-    return descriptions
+            described |= dict.fromkeys(names.split(", "), " ".join(text.split()))
+    return described
 
 
 def hooks(kind: type) -> str:
-    """The hooks that an encoder defines, or what else a class is."""
+    """The hooks that an encoder defines; for a frequency map or a pattern, where it acts."""
     if issubclass(kind, rj.FrequencyMap):
-        return "rotate, as RoPE's `scaling`"
-    if not issubclass(kind, rj.Encoder):
+        return "rotate, as `scaling` of RoPE and XPos"
+    if issubclass(kind, rj.Layers):
         return "those of its encoders"
-    return ", ".join(name for name in HOOKS if getattr(kind, name) is not getattr(rj.Encoder, name)) or "none"
+    defined = [name for name in ("embed", "rotate", "bias") if getattr(kind, name) is not getattr(rj.Encoder, name)]
+    return ", ".join(defined) or "none"
 
 
 def options(kind: Any) -> str:
-    """A list of options with their defaults."""
-    descriptions = attributes(kind)
+    """A Markdown list of options with their defaults; raises ValueError for an option without a description."""
+    described = attributes(kind)
     lines = []
     for field in dataclasses.fields(kind):
+        if field.name not in described:
+            raise ValueError(f"the docstring of {kind.__name__} does not describe the option {field.name}; add it to Attributes")
         default = "" if field.default is dataclasses.MISSING else f" = {field.default!r}"
-        lines.append(f"- `{field.name}{default}`: {descriptions[field.name]}")
+        lines.append(f"- `{field.name}{default}`: {described[field.name]}")
     return "\n".join(lines) or "- no options"
 
 
 def section(kind: type) -> str:
-    """A class's section of the page."""
-    content = card(kind)
-    papers = dict.fromkeys(re.findall(r"arXiv:(\d+\.\d+)", content.summary))
-    source = ", ".join(f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers) or "none"
+    """The section of a class."""
+    contents = card(kind)
+    papers = dict.fromkeys(re.findall(r"arXiv:(\d+\.\d+)", contents.summary))
+    source = ", ".join(f"[arXiv:{paper}](https://arxiv.org/abs/{paper})" for paper in papers) or "this project"
     return f"""### {kind.__name__}
 
-{content.summary}
+{contents.summary}
 
 | | |
 |---|---|
-| formula | {content.formula.replace("|", "&#124;")} |
+| formula | {contents.formula.replace("|", "&#124;")} |
 | source | {source} |
 | hooks | {hooks(kind)} |
-| extrapolates | {content.extrapolates} |
-| knows | {content.knows} |
+| extrapolates | {contents.extrapolates} |
+| knows | {contents.knows} |
 
 {options(kind)}
 
 ```pycon
-{content.example}
+{contents.example}
 ```
 """
 
 
-def page() -> str:
-    """The whole page, Markdown."""
-    parts = [INTRODUCTION]
-    for title in GROUPS:
+def page(encoders: Iterable[type] | None = None, maps: Iterable[type] | None = None) -> str:
+    """The page in Markdown, by default of all public encoders and frequency maps."""
+    encoders = classes(rj.Encoder) if encoders is None else encoders
+    maps = classes(rj.FrequencyMap) if maps is None else maps
+    text = [INTRODUCTION]
+    for title, kinds in (("Encoders", tuple(encoders)), ("Frequency maps", tuple(maps))):
         rows = [
             f"| [{kind.__name__}](#{kind.__name__.lower()}) | {hooks(kind)} | {card(kind).extrapolates} | {card(kind).knows} |"
-            for kind in members(title)
+            for kind in kinds
         ]
         head = f"| {title.lower().removesuffix('s')} | hooks | extrapolates | knows |\n|---|---|---|---|\n"
-        parts.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
-        parts += [section(kind) for kind in members(title)]
-    return "\n".join(parts)
+        text.append(f"## {title}\n\n{head}" + "\n".join(rows) + "\n")
+        text += [section(kind) for kind in kinds]
+    return "\n".join(text)
+
+
+def load(path: Path) -> ModuleType:
+    """Imports a Python file."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ValueError(f"{path} is not a Python file; name a file that defines encoders or frequency maps")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def main(arguments: list[str]) -> None:
+    """Writes the page that a command line requests."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.catalogue", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.py", help="files whose encoders and maps the page lists too")
+    parser.add_argument("--out", type=Path, metavar="PAGE.md", help="the page; needed with files, else docs/encoders.md")
+    parsed = parser.parse_args(arguments)
+    if parsed.files and parsed.out is None:
+        parser.error("with files, name the page to write: --out PAGE.md")
+    try:
+        modules = [rj, *map(load, parsed.files)]
+        encoders, maps = (
+            sorted((kind for module in modules for kind in classes(base, module)), key=_alphabetical)
+            for base in (rj.Encoder, rj.FrequencyMap)
+        )
+        text = page(encoders, maps)
+    except ValueError as error:
+        parser.error(str(error))
+    path = parsed.out or PAGE
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store.write_whole(path, text)
+    print(f"{path} is written")
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    store.write_whole(PAGE, page())
-    print(f"{PAGE} is written")
+    main(sys.argv[1:])
