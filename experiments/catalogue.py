@@ -35,8 +35,9 @@ positions = rj.Positions(query=jnp.arange(3))
 INTRODUCTION = f"""<!-- made by `python -m experiments.catalogue` -->
 # The encoders
 
-An encoder acts in three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias` adds to the attention
-logits. Frequency maps are the option `scaling` of RoPE and XPos. `Layers` is not an encoder but a pattern of encoders over layers.
+An encoder acts in three hooks: `embed` adds to the input, `rotate` rotates or scales queries and keys, `bias` adds to the
+attention logits. Frequency maps are the option `scaling` of RoPE and XPos. `Layers` is not an encoder but a pattern of encoders
+over layers.
 
 "Extrapolates" describes the formula beyond the training length. It does not mean that a model then does well; `results/` has
 measurements. "Knows" is privileged information, which a method has beyond the text. No encoder needs to know the task. An encoder
