@@ -1,239 +1,209 @@
-"""A new encoder and a new frequency map: one file and one line, or a user's own file; and the folder under another name."""
+"""A new encoder and a new frequency map, in the package and in a user's own file, with no other edit."""
 
-import os
+import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-import jax.numpy as jnp
-import numpy as np
 import pytest
 
-import rope_jax as rj
+from experiments import catalogue
 from experiments.compare import main
 from extension import add_to_package, copy_package, run_program
 from rope_jax.study.store import read_rows
 
 ROOT = Path(__file__).parents[2]
-MAP = '''
-"""Frequencies without the slowest ones."""
-
-import math
-from dataclasses import dataclass
-
-from {scaling} import FrequencyMap
-
-__all__ = ["Clipped"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Clipped(FrequencyMap):
-    """Sets every frequency to zero whose wavelength is above `longest` positions.
-
-    Formula: theta_i if 2 pi / theta_i <= longest, else 0
-    Extrapolates: yes in form
-    Knows: nothing
-
-    Example:
-      >>> rj.rotary_frequencies(4, scaling=rj.Clipped(longest=100.0)).inv_freq
-      Array([1., 0.], dtype=float32)
-
-    Attributes:
-      longest: the longest wavelength kept, in positions.
-    """
-
-    longest: float = 1000.0
-
-    def apply(self, inv_freq, *, base, length, xp):
-        return xp.where(inv_freq >= 2 * math.pi / self.longest, inv_freq, 0.0), 1.0
-'''
 ENCODER = '''
-"""A learned slope a head."""
+"""A window whose width is learned softly, for a test."""
 
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 
-from {bias} import Bias
+from rope_jax import Bias
 
-__all__ = ["LearnedSlope"]
+__all__ = ["SoftWindow"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearnedSlope(Bias):
-    """Adds -slope_h |q - k| to the logits, with a learned slope a head.
+class SoftWindow(Bias):
+    """Adds -(|q - k| / width)^2 to the logits, with a learned width for each head.
 
-    Formula: bias[h, q, k] = -slope_h |q - k|
-    Extrapolates: yes
+    Formula: bias[h, q, k] = -(|q - k| / width_h)^2
+    Extrapolates: yes, every distance has a penalty
     Knows: nothing
 
     Example:
-      >>> rj.LearnedSlope(start=0.5).init(jax.random.key(0), dims)["slope"]
-      Array([0.5, 0.5], dtype=float32)
+      >>> rj.Bias().positions_of(q, k, positions) is positions
+      True
 
     Attributes:
-      start: the initial slope; required, so that a sample of the class needs a value for it.
+      width: the initial width, in positions.
     """
 
-    start: float
+    width: float
+
+    def __post_init__(self):
+        if not self.width > 0:
+            raise ValueError(f"SoftWindow width must be positive, got {self.width}; 8.0 is usual")
 
     def init(self, key, dims):
-        return {{"slope": jnp.full(dims.num_heads, self.start, jnp.float32)}}
+        return {"log_width": jnp.full(dims.num_heads, jnp.log(self.width))}
 
     def bias(self, tables, q, k, positions):
         positions = self.positions_of(q, k, positions)
         query, key = jnp.expand_dims(positions.query, -1), jnp.expand_dims(positions.keys, -2)
         rank = max(query.ndim, key.ndim)
         query, key = (x.reshape((1,) * (rank - x.ndim) + x.shape) for x in (query, key))
-        distance = jnp.expand_dims(jnp.abs(query - key).astype(jnp.float32), -3)
-        return -tables["slope"].reshape((1,) * (distance.ndim - 3) + (-1, 1, 1)) * distance
+        distance = jnp.expand_dims((query - key).astype(jnp.float32), -3)
+        width = jnp.exp(tables["log_width"]).reshape((1,) * (distance.ndim - 3) + (-1, 1, 1))
+        return -((distance / width) ** 2)
+'''
+MAP = '''
+"""Frequencies to a power, for a test."""
+
+from dataclasses import dataclass
+
+from rope_jax import FrequencyMap
+
+__all__ = ["Power"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power(FrequencyMap):
+    """Raises every frequency to a power.
+
+    Formula: theta_i^exponent
+    Extrapolates: with an exponent above 1, as a larger base
+    Knows: nothing
+
+    Example:
+      >>> rj.rotary_frequencies(4).inv_freq ** 2
+      Array([1.e+00, 1.e-04], dtype=float32)
+
+    Attributes:
+      exponent: the power.
+    """
+
+    exponent: float
+
+    def apply(self, inv_freq, *, base, length, xp):
+        return inv_freq**self.exponent, 1.0
 '''
 EXPERIMENT = """
-def experiment():
-    from rope_jax import RoPE
-    from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
-    from rope_jax.tasks import Copy
+from rope_jax import Compose, NoPE, Layers, RoPE
+from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.tasks import Copy
 
-    clipped = Variant(name="clipped", encoder=RoPE(scaling=Clipped(longest=10.0)))
+
+def experiment():
     return Experiment(
         name="extended",
         tasks=(Copy(alphabet=4),),
-        methods=(Method(encoder=LearnedSlope(start=0.25)), Method(encoder=RoPE(), variants=(clipped,))),
-        model=ModelConfig(num_layers=1, width=8, num_heads=2),
+        methods=(
+            Method(encoder=SoftWindow(width=3.0)),
+            Method(
+                encoder=Layers(Compose(SoftWindow(width=3.0), RoPE()), NoPE()),
+                variants=(
+                    Variant(
+                        name="power",
+                        encoder=Layers(Compose(SoftWindow(width=3.0), RoPE(scaling=Power(exponent=2.0))), NoPE()),
+                    ),
+                ),
+            ),
+        ),
+        model=ModelConfig(num_layers=2, width=8, num_heads=2),
         train=TrainConfig(steps=2, batch_size=4, max_length=3),
         evaluate=EvaluateConfig(lengths=(2, 4), examples=6),
         seeds=(0,),
     )
 """
-
-
-def test_in_the_package(tmp_path):
-    """The lists, the catalogue and the tests' list of examples pick both up; a model trains with them."""
-    package = copy_package(tmp_path)
-    add_to_package(package, "encoders", "clipped", MAP.format(scaling=".rotary.scaling.base").lstrip())
-    add_to_package(package, "encoders", "learned_slope", ENCODER.format(bias=".bias.base").lstrip())
-    for folder in ("experiments", "tests", "docs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    program = (
-        "from rope_jax import Clipped, LearnedSlope\n"
-        + EXPERIMENT
-        + """
+METHODS = {
+    ("SoftWindow(width=3.0)", "as-trained"),
+    ("SoftWindow(width=3.0) + RoPE / NoPE", "as-trained"),
+    ("SoftWindow(width=3.0) + RoPE / NoPE", "power"),
+}
+# everything that a new class enters by itself, in a copy of the repository
+PROGRAM = (
+    """
+import json
+import numpy as np
 import sys
-sys.path[:0] = ["tests", "tests/experiments"]
-import examples, test_architecture, test_catalogue
+sys.path.insert(0, "tests")
+import examples
+import rope_jax as rj
+import test_architecture
 from experiments import catalogue
-assert Clipped in map(type, examples.MAPS) and LearnedSlope in map(type, examples.ENCODERS)
-assert "### LearnedSlope" in catalogue.page() and "### Clipped" in catalogue.page()
-for check in (test_architecture, test_catalogue):
-    for name, test in vars(check).items():
-        if name.startswith("test_") and "base_dependencies" not in name:
-            test()
+from rope_jax import Power, SoftWindow
 from rope_jax.training.evaluate import evaluate
 from rope_jax.training.train import fit
-import numpy as np
+"""
+    + EXPERIMENT
+    + """
+rows = []
 for cell in experiment().cells():
     *_, end = fit(cell)
-    for rows in evaluate(cell, end.state.params, np.asarray(end.state.diverged_at)):
-        print([(row["encoder"], row["variant"], row["status"]) for row in rows])
+    rows += [row for rows in evaluate(cell, end.state.params, np.asarray(end.state.diverged_at)) for row in rows]
+before = catalogue.PAGE.read_text()
+catalogue.main([])
+after = catalogue.PAGE.read_text()
+for name, test in vars(test_architecture).items():
+    if name.startswith("test_") and "base_dependencies" not in name:
+        test()
+names = [[type(value).__name__ for value in values] for values in (examples.ENCODERS, examples.MAPS, examples.BIASES)]
+print(json.dumps([rows, before, after, names, rj.SoftWindow(width=2).width, rj.Power(exponent=1).exponent]))
 """
-    )
-    lines = run_program(package, program).splitlines()
-    assert lines.count("[('LearnedSlope', 'as-trained', 'ok')]") == 2
-    assert lines.count("[('RoPE', 'clipped', 'ok')]") == 2
+)
 
 
-def test_in_a_users_file_that_a_config_imports(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "my_map.py").write_text(MAP.format(scaling="rope_jax").lstrip())
-    (tmp_path / "my_encoder.py").write_text(ENCODER.format(bias="rope_jax").lstrip())
-    config = tmp_path / "config.py"
-    config.write_text("from my_map import Clipped\nfrom my_encoder import LearnedSlope\n" + EXPERIMENT)
-    main([str(config), "--out", str(tmp_path / "out")])
-    rows = read_rows(tmp_path / "out" / "rows.jsonl")
-    assert {(row["method"], row["variant"], row["status"]) for row in rows} == {
-        ("LearnedSlope(start=0.25)", "as-trained", "ok"),
-        ("RoPE", "as-trained", "ok"),
-        ("RoPE", "clipped", "ok"),
+def check_rows(rows):
+    assert {(row["method"], row["variant"]) for row in rows} == METHODS
+    assert {(row["length"], row["count"], row["status"], row["train_steps"]) for row in rows} == {
+        (length, 6, "ok", 2) for length in (2, 4)
     }
+    assert len(rows) == 6
+    assert all(0 <= row["exact_match"] <= row["token_accuracy"] <= 1 for row in rows)
 
 
-def test_the_folder_of_encoders_works_under_another_name(tmp_path):
-    shutil.copytree(ROOT / "rope_jax" / "encoders", tmp_path / "lifted", ignore=shutil.ignore_patterns("__pycache__"))
-    program = """
-import sys
-sys.modules["rope_jax"] = None  # importing it is an error
-import jax, jax.numpy as jnp, lifted
-encoder = lifted.Compose(lifted.RoPE(scaling=lifted.NTK(factor=2.0)), lifted.ALiBi())
-dims = lifted.Dims(width=8, num_heads=2, head_dim=4)
-at = lifted.Positions(query=lifted.positions.contiguous(3))
-tables = encoder.tables(encoder.prepare(encoder.init(jax.random.key(0), dims), None, dims), at)
-q, k = encoder.rotate(tables, jnp.ones((3, 2, 4)), jnp.ones((3, 2, 4)))
-print(float(jnp.sum(q * jnp.arange(4.0))), float(jnp.sum(encoder.bias(tables, q, k, at))))
-"""
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    cos, sin = rj.rotary_tables(rj.rotary_frequencies(4, scaling=rj.NTK(factor=2.0)), jnp.arange(3))
-    rotated = float(np.sum(np.asarray(rj.rotate(jnp.ones((3, 2, 4)), cos, sin)) * np.arange(4.0)))
-    bias = float(jnp.sum(rj.alibi_bias(jnp.arange(3), jnp.arange(3), num_heads=2)))
-    np.testing.assert_allclose([float(x) for x in done.stdout.split()], [rotated, bias], rtol=1e-6)
+def check_page(page):
+    assert "| [SoftWindow](#softwindow) | bias | yes, every distance has a penalty | nothing |" in page
+    assert "### SoftWindow\n\nAdds -(|q - k| / width)^2 to the logits" in page
+    assert "- `width`: the initial width, in positions." in page
+    assert "| [Power](#power) | rotate, as `scaling` of RoPE and XPos |" in page
+    assert "### Power\n" in page
 
 
-def test_prepare_is_the_one_place_that_decides_frequencies():
-    class Halved(rj.RoPE):
-        def prepare(self, params, length, dims):
-            frequencies = super().prepare(params, length, dims)
-            return frequencies._replace(inv_freq=frequencies.inv_freq / 2)
+def test_in_the_package_by_one_file_and_one_line(tmp_path):
+    package = copy_package(tmp_path)
+    for name in ("experiments", "docs", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    add_to_package(
+        package, "encoders", "soft_window", ENCODER.replace("from rope_jax import Bias", "from .bias.base import Bias")
+    )
+    source = MAP.replace("from rope_jax import FrequencyMap", "from .rotary.scaling.base import FrequencyMap")
+    add_to_package(package, "encoders", "power", source)
+    rows, before, after, names, width, exponent = json.loads(run_program(package, PROGRAM).splitlines()[-1])
+    check_rows(rows)
+    check_page(after)
+    # what the tests of the page compare: the sections of other classes are as before
+    assert "SoftWindow" not in before
+    assert set(before.splitlines()) < set(after.splitlines())
+    encoders, maps, biases = names
+    assert (encoders.count("SoftWindow"), maps.count("Power"), biases.count("SoftWindow")) == (1, 1, 1)
+    assert (width, exponent) == (2.0, 1.0)
 
-    np.testing.assert_allclose(Halved().frequencies(8).inv_freq, rj.RoPE().frequencies(8).inv_freq / 2)
 
-
-def test_no_subclass_forgets_the_checks_of_its_base():
-    """Types first, then the values of the base classes, then its own; none of these calls super().__post_init__()."""
-    from dataclasses import dataclass
-
-    from rope_jax.policies import RandomOffset
-    from rope_jax.study.config import TrainConfig
-    from rope_jax.tasks import Copy
-
-    seen = []
-
-    @dataclass(frozen=True, kw_only=True)
-    class MyRoPE(rj.RoPE):
-        size: int = 1
-
-        def __post_init__(self):
-            seen.append(self.size)
-
-    @dataclass(frozen=True, kw_only=True)
-    class MyCopy(Copy):
-        def __post_init__(self):
-            pass
-
-    @dataclass(frozen=True, kw_only=True)
-    class MyPolicy(RandomOffset):
-        def __post_init__(self):
-            pass
-
-    @dataclass(frozen=True, kw_only=True)
-    class MyTraining(TrainConfig):
-        def __post_init__(self):
-            pass
-
-    for make, message in (
-        (lambda: MyRoPE(size="1"), "MyRoPE size must be an int, got '1'"),
-        (lambda: MyRoPE(base=-1.0), "MyRoPE base must be positive, got -1.0"),
-        (lambda: MyRoPE(base="x"), "MyRoPE base must be a float, got 'x'"),
-        (lambda: MyCopy(unique=1), "MyCopy unique must be a bool, got 1"),
-        (lambda: MyCopy(alphabet=0), "MyCopy alphabet must be at least 1, got 0"),
-        (lambda: MyPolicy(max_position=1.5), "MyPolicy max_position must be an int, got 1.5"),
-        (lambda: MyPolicy(max_position=0), "MyPolicy max_position must be at least 1, got 0"),
-        (lambda: MyTraining(steps="5"), "MyTraining steps must be an int, got '5'"),
-        (lambda: MyTraining(steps=0), "train.steps must be at least 1, got 0"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            make()
-    assert seen == []
-    assert MyRoPE(size=3).size == 3
-    assert seen == [3]
+def test_in_a_users_own_files(tmp_path, monkeypatch):
+    """The classes in a file beside the config, which imports them; through the commands."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_encoders.py").write_text(ENCODER + MAP)
+    (tmp_path / "my_config.py").write_text(f"from my_encoders import Power, SoftWindow\n{EXPERIMENT}")
+    main(["my_config.py", "--out", "out"])
+    check_rows(read_rows(tmp_path / "out" / "rows.jsonl"))
+    catalogue.main(["my_encoders.py", "--out", "page.md"])
+    check_page((tmp_path / "page.md").read_text())
+    # the options are a part of the experiment, and their types are checked
+    source = (tmp_path / "my_config.py").read_text()
+    (tmp_path / "my_config.py").write_text(source.replace("exponent=2.0", "exponent='2'"))
+    with pytest.raises(SystemExit):
+        main(["my_config.py", "--out", "out"])

@@ -340,6 +340,25 @@ def test_static_maps_do_not_look_at_the_length() -> None:
             assert a.shape == b.shape
 
 
+def test_frequencies_go_through_prepare() -> None:
+    """A subclass that overrides `prepare` alone changes what the model and a user's own code get."""
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Slower(rj.RoPE):
+        divisor: float = 3.0
+
+        def prepare(self, params: dict, length: int | jax.Array | None, dims: rj.Dims) -> rj.Frequencies:
+            frequencies = super().prepare(params, length, dims)
+            return frequencies._replace(inv_freq=frequencies.inv_freq / self.divisor)
+
+    encoder = Slower(scaling=rj.DynamicNTK(original_length=4))
+    plain = rj.RoPE(scaling=encoder.scaling)
+    for length in (None, 3, 20):
+        np.testing.assert_array_equal(encoder.frequencies(8, length=length).inv_freq, plain.frequencies(8, length=length)[0] / 3)
+        for a, b in zip(encoder.frequencies(8, length=length), encoder.prepare({}, length, DIMS), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 # learned frequencies
 
 

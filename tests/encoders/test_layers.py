@@ -1,4 +1,4 @@
-"""Layers and SlidingWindow: which layer opens which doors, against a forward pass written out layer by layer."""
+"""Layers and SlidingWindow: the hooks of each layer, against a forward pass written out layer by layer."""
 
 import math
 
@@ -10,6 +10,7 @@ import pytest
 
 import rope_jax as rj
 from looping import for_each
+from plain_model import forward
 from rope_jax.encoders.layers import as_layers
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import encoding_params, functional
@@ -25,27 +26,8 @@ def model(encoder, config=CONFIG):
     return init(jax.random.key(0)), jax.jit(apply)
 
 
-def by_hand(params, encoders, config=CONFIG):
-    """The model's logits, with one encoder a layer, none of which learns or embeds."""
-    norm = lambda x, p: x * jax.lax.rsqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * p["scale"][None, :]  # noqa: E731
-    x = params["embedding"][TOKENS] * math.sqrt(config.width)
-    for i, encoder in enumerate(encoders):
-        block = params["blocks"][i]
-        tables = encoder.tables(encoder.prepare({}, AT.length, config.dims), AT)
-        heads = (norm(x, block["attention_norm"]) @ block["attention"]["project"]["kernel"]).reshape(7, 3, 2, 8)
-        q, k = encoder.rotate(tables, heads[:, 0], heads[:, 1])
-        scores = jnp.einsum("thd,shd->hts", q, k) / math.sqrt(8)
-        bias = encoder.bias(tables, q, k, AT)
-        scores = scores if bias is None else scores + jnp.broadcast_to(bias, scores.shape)
-        scores = jnp.where((AT.query[:, None] >= AT.query[None, :])[None], scores, -jnp.inf)
-        out = jnp.einsum("hts,shd->thd", jax.nn.softmax(scores, -1), heads[:, 2]).reshape(7, 16)
-        x = x + out @ block["attention"]["out"]["kernel"]
-        x = x + jax.nn.gelu(norm(x, block["mlp_norm"]) @ block["mlp"]["up"]["kernel"]) @ block["mlp"]["down"]["kernel"]
-    return norm(x, params["norm"]) @ params["head"]["kernel"]
-
-
 @for_each(
-    "parts",
+    "encoders",
     [
         (rj.RoPE(),),
         (rj.RoPE(), rj.NoPE()),
@@ -54,22 +36,24 @@ def by_hand(params, encoders, config=CONFIG):
         (rj.NoPE(), rj.SlidingWindow(size=1), rj.ALiBi(), rj.RoPE(scaling=rj.DynamicNTK(original_length=4))),
     ],
 )
-def test_layer_by_layer(parts):
-    params, apply = model(rj.Layers(*parts))
+def test_layer_by_layer(encoders):
+    params, apply = model(rj.Layers(*encoders))
     got = apply(params, TOKENS, AT)
-    np.testing.assert_allclose(got, by_hand(params, [parts[i % len(parts)] for i in range(4)]), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        got, forward(params, [encoders[i % len(encoders)] for i in range(4)], CONFIG, TOKENS, AT), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_layers_of_one_encoder_are_that_encoder():
     """All three hooks, with parameters; several equal encoders differ in having parameters of their own."""
-    for part in (rj.Learned(max_length=16), rj.RoPE(learn_base=True), rj.Kerple()):
-        params, apply = model(part)
-        _, of_one = model(rj.Layers(part))
-        _, of_two = model(rj.Layers(part, part))
+    for encoder in (rj.Learned(max_length=16), rj.RoPE(learn_base=True), rj.Kerple()):
+        params, apply = model(encoder)
+        _, of_one = model(rj.Layers(encoder))
+        _, of_two = model(rj.Layers(encoder, encoder))
         own = params["encoding"]
         plain = apply(params, TOKENS, AT)
         chex.assert_trees_all_close(of_one(params, TOKENS, AT), plain, atol=1e-6)
-        if not isinstance(part, rj.Learned):
+        if not isinstance(encoder, rj.Learned):
             chex.assert_trees_all_close(
                 of_two(params | {"encoding": {"encoder0": own["encoder0"], "encoder1": own["encoder0"]}}, TOKENS, AT),
                 plain,
@@ -91,7 +75,8 @@ def test_what_is_added_to_the_input_is_added_once_where_its_first_layer_begins()
     # the first layer of (NoPE, Sinusoidal) has not seen it yet: with that layer alone at work, the two patterns differ
     working = idle | {"blocks": idle["blocks"] | {0: params["blocks"][0]}}
     early, late = (
-        model(rj.Layers(*parts))[1](working, TOKENS, AT) for parts in ((rj.Sinusoidal(), rj.NoPE()), (rj.NoPE(), rj.Sinusoidal()))
+        model(pattern)[1](working, TOKENS, AT)
+        for pattern in (rj.Layers(rj.Sinusoidal(), rj.NoPE()), rj.Layers(rj.NoPE(), rj.Sinusoidal()))
     )
     assert float(jnp.max(jnp.abs(early - late))) > 1e-4
 
@@ -144,7 +129,7 @@ def test_blocks_do_not_change_the_window():
         np.testing.assert_allclose(whole[t], jnp.einsum("hs,shd->hd", weights, v[seen]), atol=1e-5)
 
 
-def test_variants_part_by_part():
+def test_variants_encoder_by_encoder():
     trained = rj.Layers(rj.RoPE(), rj.NoPE())
     scaled = rj.Layers(rj.RoPE(scaling=rj.NTK(factor=3.0)), rj.NoPE())
     method = Method(encoder=trained, variants=(Variant(name="NTK 3", encoder=scaled),))

@@ -169,7 +169,7 @@ def test_up_to_the_longest_length_that_check_accepts_nothing_leaves_float32(scal
 
 def test_the_refusal_names_a_remedy_that_works():
     message = (
-        "XPos(scale_base=512.0, centre=0.0) holds positions up to 32696 from its centre in float32, but position 49999 is "
+        "XPos(scale_base=512.0, centre=0.0) holds positions up to 32695 from its centre in float32, but position 49999 is "
         "required; raise scale_base, or move the centre"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
@@ -177,7 +177,7 @@ def test_the_refusal_names_a_remedy_that_works():
     rj.check_requirements(rj.XPos(centre=25_000.0), DIMS, max_position=49_999)
     rj.check_requirements(rj.XPos(scale_base=783.0), DIMS, max_position=49_999)
     for centre in (0.0, 32_000.0):  # no centre helps, since position 0 must be held too
-        with pytest.raises(ValueError, match="holds positions up to 32696 from its centre"):
+        with pytest.raises(ValueError, match="holds positions up to 32695 from its centre"):
             rj.check_requirements(rj.XPos(centre=centre), DIMS, max_position=199_999)
     rj.check_requirements(rj.XPos(scale_base=3132.0), DIMS, max_position=199_999)
 
@@ -219,7 +219,7 @@ def test_its_variants_are_ropes():
         (lambda: rj.XPos(centre=math.nan), "XPos centre must be finite, got nan; 0.0 is the first position"),
         (
             lambda: rj.XPos(centre=1e6),
-            "XPos centre=1000000.0 is more than 32696 positions from position 0, which is too far for float32",
+            "XPos centre=1000000.0 is more than 32695 positions from position 0, which is too far for float32",
         ),
     ],
 )

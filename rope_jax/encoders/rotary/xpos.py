@@ -64,8 +64,8 @@ class XPos(Rotary):
             raise ValueError(f"XPos centre must be finite, got {self.centre}; 0.0 is the first position")
         if abs(self.centre) > self._reach:
             raise ValueError(
-                f"XPos centre={self.centre} is more than {self._reach:.0f} positions from position 0, which is too far for "
-                f"float32 with scale_base={self.scale_base}; raise scale_base, or choose a nearer centre"
+                f"XPos centre={self.centre} is more than {math.floor(self._reach)} positions from position 0, which is too far "
+                f"for float32 with scale_base={self.scale_base}; raise scale_base, or choose a nearer centre"
             )
 
     @property
@@ -78,8 +78,8 @@ class XPos(Rotary):
         return replace(
             super().requirements,
             max_position=math.floor(self.centre + self._reach),
-            beyond=f"XPos(scale_base={self.scale_base}, centre={self.centre}) holds positions up to {self._reach:.0f} from its "
-            "centre in float32, but position {position} is required; raise scale_base, or move the centre",
+            beyond=f"XPos(scale_base={self.scale_base}, centre={self.centre}) holds positions up to {math.floor(self._reach)} "
+            "from its centre in float32, but position {position} is required; raise scale_base, or move the centre",
         )
 
     def tables(self, prepared: Frequencies, positions: Positions) -> Tables:
