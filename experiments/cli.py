@@ -45,6 +45,7 @@ def load_experiment(path: Path) -> config.Experiment:
         sys.path.append(folder)  # behind all others: a file beside the config can be imported, and hides no installed module
     # a module of its own, so that classes in the file find the names that their annotations use; no bytecode is written
     module = types.ModuleType(f"config {path}")
+    module.__file__ = str(path)  # where the help of the command line reads the docstrings of classes
     sys.modules[module.__name__] = module
     try:
         exec(compile(source, str(path), "exec"), vars(module))

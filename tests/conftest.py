@@ -9,6 +9,8 @@ import pytest
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # of the checkout, not of the user; commands that tests start use it as well
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".cache" / "compiled"))
+# compiling takes most of the time of small programs; this halves it, and programs only run slower
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 

@@ -177,8 +177,8 @@ def from_mask(mask: jax.Array) -> jax.Array:
       mask: bool or int [..., T], true where a token is real.
 
     Returns:
-      int32 [..., T]: the number of real tokens before this one. A query still sees padding unless the padding has the largest
-      `Positions.key_order`.
+      int32 [..., T]: the number of real tokens before this one. Padding stays visible unless it comes last in the order of
+      queries and keys: `order = jnp.where(mask, count, 2**31 - 1)`, `Positions(query=count, query_order=order)`.
     """
     _require_given("from_mask", "the mask of real tokens", mask)
     real = jnp.asarray(mask).astype(bool).astype(jnp.int32)

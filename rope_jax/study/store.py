@@ -7,8 +7,8 @@ DIR/cells/<id>/config.json    the cell
                rows.jsonl     the cell's rows, written last
 DIR/rows.jsonl                the rows of all cells
 
-A cell is finished when its rows are in its folder, or all of them in DIR/rows.jsonl. DIR/run.json and DIR/rows.jsonl are thus
-enough to continue an experiment elsewhere.
+A cell is finished when its rows are in its folder; where DIR/cells does not exist, when all of them are in DIR/rows.jsonl. Thus a
+cell whose folder is deleted runs again, and DIR/run.json and DIR/rows.jsonl alone are enough to open finished results elsewhere.
 """
 
 import contextlib
@@ -154,10 +154,10 @@ class RunFolder:
         return by_cell
 
     def _rows(self, cell: Cell, gathered: dict[str, list[Row]]) -> list[Row] | None:
-        """A cell's rows, from its folder or, if all are there, from DIR/rows.jsonl; None if it is not finished."""
-        path = self.cell(cell).rows_path
-        if path.exists():
-            return read_rows(path)
+        """A cell's rows, from its folder or, without DIR/cells, from DIR/rows.jsonl; None if it is not finished."""
+        if (self.path / "cells").exists():
+            path = self.cell(cell).rows_path
+            return read_rows(path) if path.exists() else None
         rows = gathered.get(cell.hash, [])
         variants = [variant.name for variant in cell.method.all_variants]
         expected = set(itertools.product(variants, cell.seeds, cell.evaluate.lengths))

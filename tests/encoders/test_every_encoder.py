@@ -35,14 +35,6 @@ from rope_jax.training.train import loss
 LENGTH = 9
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-    """Some 200 small programs, whose numbers are looked at and not their speed: a third of the time goes without this."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def outputs(encoder, params, x, q, k, v, positions):
     """What a layer with this encoder gives: the embedded input, and attention."""

@@ -128,8 +128,11 @@ PROGRAM = (
     """
 import json
 import numpy as np
+import sys
+sys.path.insert(0, "tests")
 import examples
 import rope_jax as rj
+import test_architecture
 from experiments import catalogue
 from rope_jax import Power, SoftWindow
 from rope_jax.training.evaluate import evaluate
@@ -144,6 +147,9 @@ for cell in experiment().cells():
 before = catalogue.PAGE.read_text()
 catalogue.main([])
 after = catalogue.PAGE.read_text()
+for name, test in vars(test_architecture).items():
+    if name.startswith("test_") and "base_dependencies" not in name:
+        test()
 names = [[type(value).__name__ for value in values] for values in (examples.ENCODERS, examples.MAPS, examples.BIASES)]
 print(json.dumps([rows, before, after, names, rj.SoftWindow(width=2).width, rj.Power(exponent=1).exponent]))
 """
@@ -169,9 +175,8 @@ def check_page(page):
 
 def test_in_the_package_by_one_file_and_one_line(tmp_path):
     package = copy_package(tmp_path)
-    for name in ("experiments", "docs"):
+    for name in ("experiments", "docs", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "tests" / "examples.py", tmp_path)
     add_to_package(
         package, "encoders", "soft_window", ENCODER.replace("from rope_jax import Bias", "from .bias.base import Bias")
     )

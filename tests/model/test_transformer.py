@@ -6,7 +6,6 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 import rope_jax as rj
 from examples import ONE_OF_EACH
@@ -26,14 +25,6 @@ LEARNED_ROTATIONS = [
     rj.RoPE(scaling=rj.DynamicNTK(original_length=6), learn_angles=True),
 ]
 ENCODERS = [*ONE_OF_EACH, *LEARNED_ROTATIONS]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick_compilation():
-    """The values of these programs are compared, not their speed."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def model(encoder, config=CONFIG, vocabulary=10):

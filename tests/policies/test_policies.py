@@ -151,14 +151,6 @@ READ_ONE_AXIS = READ_INTEGERS | {
 }
 
 
-@pytest.fixture
-def _quick_compilation():
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
-
-
-@pytest.mark.usefixtures("_quick_compilation")
 @for_each("encoder", [*ONE_OF_EACH, *SEVERAL_AXES])
 def test_every_policy_trains_three_steps_with_every_encoder_or_is_refused(encoder):
     """Three steps on one batch lower the loss. A refused pair has a reason, and would fail if it were run."""

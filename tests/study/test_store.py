@@ -86,19 +86,22 @@ def rows_of(cell):
     ]
 
 
-def test_a_cell_is_finished_when_its_rows_are_in_its_folder_or_all_in_that_of_the_run(toy, tmp_path):
+def test_a_cell_is_finished_when_its_rows_are_in_its_folder(toy, tmp_path):
+    """Or, where the folders of cells are gone, when all its rows are in DIR/rows.jsonl."""
     cells = toy.cells()
     with open_run(tmp_path, toy) as folder:
         assert folder.unfinished() == list(cells)
         with pytest.raises(ValueError, match="is not finished; run it before its rows are gathered"):
             folder.rows()
-        folder.cell(cells[0]).finish(rows_of(cells[0]))
         partly = rows_of(cells[2])[:-1]
-        write_whole(tmp_path / "rows.jsonl", to_lines([*rows_of(cells[1]), *partly, *rows_of(cells[3])]))
+        write_whole(tmp_path / "rows.jsonl", to_lines([*rows_of(cells[0]), *rows_of(cells[1]), *partly, *rows_of(cells[3])]))
         assert folder.unfinished() == [cells[2]]
-        folder.cell(cells[2]).finish(rows_of(cells[2]))
+        for cell in cells:
+            folder.cell(cell).finish(rows_of(cell))
         gathered = [row | {"method": cell.method.label} for cell in cells for row in rows_of(cell)]
         assert folder.rows() == gathered == read_rows(tmp_path / "rows.jsonl")
+        shutil.rmtree(folder.cell(cells[1]).path)  # to have it run again
+        assert folder.unfinished() == [cells[1]]
     renamed = replace(toy, methods=(replace(toy.methods[0], name="another"), *toy.methods[1:]))
     shutil.rmtree(tmp_path / "cells")
     with open_run(tmp_path, renamed) as folder:

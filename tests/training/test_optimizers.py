@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from experiments.compare import parse
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
@@ -159,6 +160,19 @@ def test_an_optimizer_and_a_schedule_from_a_users_file(tmp_path, monkeypatch, co
         assert np.abs(moved[:, None] - possible).min(axis=1).max() < 1e-5
         assert np.abs(moved).max() > 1.9 * sizes[0]
     assert compiled.count("jit(train_chunk)") == 1
+
+
+def test_help_lists_the_options_of_classes_that_a_config_defines(tmp_path, capsys):
+    config = CONFIG.replace("from {module} import Halving, Signs\n", CHOICES)
+    (tmp_path / "config.py").write_text(config)
+    with pytest.raises(SystemExit) as stop:
+        parse([str(tmp_path / "config.py"), "--help"])
+    assert stop.value.code == 0
+    assert "--train.optimizer.size" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        parse([str(tmp_path / "config.py"), "--out", "x", "--train.stepz", "3"])
+    assert stop.value.code == 2
+    assert "--train.steps" in capsys.readouterr().err
 
 
 def test_an_optimizer_and_a_schedule_in_the_package_take_one_file_and_one_line(tmp_path):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from .._internal.arrays import leading, pairwise, wide
-from ..base import Encoder, Requirements
+from ..base import Encoder, Requirements, Tables
 from ..positions import Positions
 
 __all__ = ["Bias"]
@@ -29,6 +29,10 @@ class Bias(Encoder):
     @property
     def requirements(self) -> Requirements:
         return Requirements(position_axes=None if self.axis is None else (self.axis + 1, None))
+
+    def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
+        """What is added to the logits, as in `Encoder.bias`; a subclass defines it."""
+        raise TypeError(f"{type(self).__name__} defines no bias(tables, q, k, positions); an encoder of class Bias adds one")
 
     def positions_of(self, q: jax.Array, k: jax.Array, positions: Positions) -> Positions:
         """The positions on the axis that is read.
