@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml requirements.lock
 	touch $@
 
 test: setup
-	$(RUN) -m pytest -n 2
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 slow: setup
 	$(RUN) -m pytest -n 2 -m slow

@@ -1,6 +1,6 @@
 """A new task, metric and policy, in the package and in a user's own file: one file, one line in one list, and no other edit.
 
-Encoders and frequency maps are in encoders/test_extension.py, optimizers and schedules in training/test_optimizers.py.
+Encoders and frequency maps are in encoders/test_new_encoder.py, optimizers and schedules in training/test_optimizers.py.
 """
 
 import json

@@ -37,6 +37,7 @@ def cell():
     return replace(made, train=replace(made.train, learning_rate=0.02, clip_norm=0.5, **settings))
 
 
+@pytest.mark.slow
 def test_contenders_take_the_same_steps(cell):
     """From the same parameters, on the same examples, with the same optimiser, so that they do the same work."""
     losses = {}
@@ -122,6 +123,7 @@ def test_the_shares_of_a_table_are_the_largest():
     assert "torch" not in table
 
 
+@pytest.mark.slow
 def test_replicas(tmp_path, capsys):
     rows = run(tmp_path, "replicas", *TINY, "--length", "4", "--counts", "2", "3")
     assert [(row["contender"], row["replicas"]) for row in rows] == [("ours", 1), ("ours", 2), ("ours", 3)]
