@@ -13,7 +13,6 @@ from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.optimizers import WarmupCosine
 from rope_jax.study.config import ROW_COLUMNS, Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
-from rope_jax.study.serialization import described
 from rope_jax.tasks import EOS, FIRST_SYMBOL, SEP, Copy, Reverse
 from rope_jax.tasks.metrics import ExactMatch, Metric
 from rope_jax.training.evaluate import _padded_lengths, count_replicas, evaluate, fixed_batch
@@ -229,15 +228,16 @@ def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):
 
 
 CURVES = (
-    rj.RoPE(),
-    rj.Learned(max_length=90),
-    rj.Compose(rj.XPos(), rj.Fire()),
     rj.RoPE(learn_base=True),
     rj.Compose(rj.RoPE(scaling=rj.DynamicNTK(original_length=8)), rj.Fire()),
+    *(
+        pytest.param(encoder, marks=pytest.mark.slow)
+        for encoder in (rj.RoPE(), rj.Learned(max_length=90), rj.Compose(rj.XPos(), rj.Fire()))
+    ),
 )
 
 
-@pytest.mark.parametrize("encoder", CURVES, ids=described)
+@pytest.mark.parametrize("encoder", CURVES)
 def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder, monkeypatch):
     monkeypatch.setattr(
         "rope_jax.training.evaluate._work", lambda cell, examples, length: length

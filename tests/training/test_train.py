@@ -53,6 +53,7 @@ def test_all_seeds_in_one_program_equal_each_seed_alone(toy_cell):
         )
 
 
+@pytest.mark.slow
 def test_an_accelerators_way_trains_the_same_model(toy_cell, monkeypatch):
     """All replicas in one batch and the whole batch at once, in their own buckets; here on a CPU."""
     cell = with_train(toy_cell, max_length=6, length_draw="batch", dropout=0.2)
