@@ -6,6 +6,7 @@ import types
 from pathlib import Path
 
 from experiments import blocks
+from extension import copy_package, run_program
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md")), ROOT / "results" / "README.md"]
@@ -29,6 +30,18 @@ def test_every_block_of_python_runs(monkeypatch):
                 assert module.experiment().cells(), page.name
             count += 1
     assert count >= 10
+
+
+def test_the_frequency_map_of_the_page_works_in_the_package(tmp_path):
+    """With the relative import that the page names, and the line of its list."""
+    [source] = [block for block in code(ROOT / "docs" / "extend.md") if "class Clipped" in block]
+    source = source.replace("from rope_jax import FrequencyMap", "from .base import FrequencyMap")
+    package = copy_package(tmp_path)
+    (package / "encoders" / "rotary" / "scaling" / "clipped.py").write_text(source)
+    with (package / "encoders" / "__init__.py").open("a") as file:
+        file.write("from .rotary.scaling.clipped import *\n")
+    program = "import rope_jax as rj; print(rj.rotary_frequencies(4, scaling=rj.Clipped(longest=100.0)).inv_freq.tolist())"
+    assert run_program(package, program).strip() == "[1.0, 0.0]"
 
 
 def test_tables_are_made_from_the_committed_rows():
