@@ -60,7 +60,7 @@ class Requirements:
       length: it reads the current length, so the length of the answer is privileged information.
       original_lengths: the trained lengths, in input positions, that its options state.
       per_layer: layers differ. Every leaf of `tables` has a leading axis of `dims.num_layers`, and layer i gets entry i.
-      sizes: called with the Dims of a model; raises ValueError if the encoder does not fit them.
+      sizes: functions of the Dims of a model; each raises ValueError if the encoder does not fit them.
     """
 
     position_axes: tuple[int, int | None] | None = (1, None)
@@ -70,7 +70,7 @@ class Requirements:
     length: bool = False
     original_lengths: frozenset[int] = frozenset()
     per_layer: bool = False
-    sizes: Callable[[Dims], None] | None = None
+    sizes: tuple[Callable[[Dims], None], ...] = ()
 
     @staticmethod
     def together(each: Iterable["Requirements"]) -> "Requirements":
@@ -81,12 +81,6 @@ class Requirements:
         most = [limits[1] for limits in readable if limits[1] is not None]
         limited = [one for one in every if one.max_position is not None]
         tightest = min(limited, key=lambda one: one.max_position or 0, default=Requirements())
-        checks = [one.sizes for one in every if one.sizes is not None]
-
-        def sizes(dims: Dims) -> None:
-            for check in checks:
-                check(dims)
-
         return Requirements(
             position_axes=(
                 (max((limits[0] for limits in readable), default=1), min(most, default=None)) if None not in axes else None
@@ -97,7 +91,7 @@ class Requirements:
             length=any(one.length for one in every),
             original_lengths=frozenset().union(*(one.original_lengths for one in every)),
             per_layer=any(one.per_layer for one in every),
-            sizes=sizes if checks else None,
+            sizes=tuple(check for one in every for check in one.sizes),
         )
 
 
@@ -201,14 +195,13 @@ def check_requirements(
       real_positions: whether positions are real numbers.
       max_position: the largest position.
     """
-    several = getattr(encoder, "encoders", ())
-    for one in several:
-        check_requirements(one, dims, position_axes=position_axes, real_positions=real_positions, max_position=max_position)
-    needs, name = encoder.requirements, type(encoder).__name__
-    if several:
+    if several := getattr(encoder, "encoders", ()):
+        for one in several:
+            check_requirements(one, dims, position_axes=position_axes, real_positions=real_positions, max_position=max_position)
         return
-    if needs.sizes is not None:
-        needs.sizes(dims)
+    needs, name = encoder.requirements, type(encoder).__name__
+    for check in needs.sizes:
+        check(dims)
     if position_axes is not None:
         fewest, most = needs.position_axes or (0, 0)
         if position_axes < fewest or (most is not None and position_axes > most):

@@ -1,21 +1,18 @@
 """A pattern of encoders over the layers of a model."""
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from ._internal.typed_dataclass import TypedDataclass
-from .base import Dims, Encoder, Params, Requirements
-from .combine import init_each, prepare_each, require_encoders, retunable_each, tables_each
-from .positions import Positions
+from .base import Encoder
+from .combine import EncoderSequence
 
 __all__ = ["Layers"]
 
 
 @dataclass(frozen=True, init=False)
-class Layers(TypedDataclass):
+class Layers(EncoderSequence):
     """A pattern of encoders over layers: layer i uses encoder i modulo their number.
 
     It is not an encoder and has no hooks. A `Method` takes it in place of an encoder, and the model calls `encoder(layer)` for
@@ -31,48 +28,16 @@ class Layers(TypedDataclass):
     Example:
       >>> rj.Layers(rj.RoPE(), rj.NoPE()).encoder(3)
       NoPE()
-
-    Attributes:
-      encoders: the encoders, one argument each.
     """
-
-    encoders: tuple[Encoder, ...] = dataclasses.field(metadata={"positional": True})
-
-    def __init__(self, *positional: Encoder, encoders: tuple[Encoder, ...] = ()) -> None:
-        object.__setattr__(self, "encoders", require_encoders("Layers", (*positional, *encoders)))
-        self.__post_init__()
 
     def encoder(self, layer: int) -> Encoder:
         """The encoder of a layer, counted from 0."""
         return self.encoders[layer % len(self.encoders)]
 
-    def init(self, key: jax.Array, dims: Dims) -> Params:
-        """The parameters of encoder i under "encoder<i>"; an encoder that learns nothing has no entry."""
-        several = len(self.encoders) > 1
-        return init_each(self.encoders, jax.random.split(key, len(self.encoders)) if several else (key,), dims)
-
-    def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> tuple[Any, ...]:
-        """What each encoder prepares, as `Encoder.prepare`."""
-        return prepare_each(self.encoders, params, length, dims)
-
-    def tables(self, prepared: tuple[Any, ...], positions: Positions) -> tuple[Any, ...]:
-        """The tables of each encoder, as `Encoder.tables`."""
-        return tables_each(self.encoders, prepared, positions)
-
     def tables_of_layer(self, tables: tuple[Any, ...], layer: int) -> Any:
         """The tables that the hooks of a layer's encoder take; where layers differ (`Requirements.per_layer`), their entry."""
         each = tables[layer % len(self.encoders)]
         return jax.tree.map(lambda x: x[layer], each) if self.encoder(layer).requirements.per_layer else each
-
-    @property
-    def requirements(self) -> Requirements:
-        """The requirements of all its encoders together."""
-        return Requirements.together(encoder.requirements for encoder in self.encoders)
-
-    @property
-    def retunable(self) -> frozenset[str]:
-        """The options that may change on a trained model, as paths: "encoders[1].slope_scale"."""
-        return retunable_each(self.encoders)
 
     def check_num_layers(self, num_layers: int) -> None:
         """Raises ValueError unless the number of layers is a multiple of the number of encoders."""

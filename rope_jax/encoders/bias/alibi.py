@@ -115,7 +115,7 @@ class HardALiBi(Bias):
 
     @property
     def requirements(self) -> Requirements:
-        return replace(super().requirements, sizes=self._require_heads)
+        return replace(super().requirements, sizes=(self._require_heads,))
 
     def _require_heads(self, dims: Dims) -> None:
         if self.masked_heads > dims.num_heads:

@@ -49,7 +49,7 @@ class TransformerXL(Bias):
 
     @property
     def requirements(self) -> Requirements:
-        return replace(super().requirements, sizes=self._require_even_width)
+        return replace(super().requirements, sizes=(self._require_even_width,))
 
     def _require_even_width(self, dims: Dims) -> None:
         if dims.width % 2:

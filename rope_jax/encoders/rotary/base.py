@@ -115,7 +115,7 @@ class Rotary(Encoder):
             position_axes=None,
             length=self.scaling is not None and self.scaling.needs_length,
             original_lengths=frozenset() if trained_length is None else frozenset({trained_length}),
-            sizes=self._require_sizes,
+            sizes=(self._require_sizes,),
         )
 
     def _require_sizes(self, dims: Dims) -> None:
