@@ -29,8 +29,8 @@ from rope_jax.encoders.positions import Positions
 from rope_jax.model.attention import attend, attend_reference
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import functional
-from rope_jax.study.config import ModelConfig
 from rope_jax.study.serialization import described
+from rope_jax.study.settings import ModelConfig
 
 BASELINE = "ours"
 DIRECTIONS = ("forward", "backward")

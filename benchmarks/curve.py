@@ -16,7 +16,8 @@ from benchmarks import harness, training
 from benchmarks.harness import Row
 from benchmarks.model import ModelBenchmark
 from rope_jax.encoders.base import Params
-from rope_jax.study.config import Cell, EvaluateConfig
+from rope_jax.study.config import Cell
+from rope_jax.study.settings import EvaluateConfig
 from rope_jax.training import devices
 
 BASELINE = "ours"

@@ -5,7 +5,8 @@ from typing import Literal
 
 from benchmarks.harness import Benchmark, Row
 from rope_jax import RoPE
-from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
+from rope_jax.study.config import Cell, Method
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Reverse
 
 SCHEDULE_STEPS = 1000  # of the learning rate's schedule; far fewer steps are timed

@@ -13,7 +13,7 @@ LogN, 0.44 and 0.14-0.15. ALiBi with slopes x 4, 0.618 and 0.061. All of them 0.
 """
 
 from rope_jax import ALiBi, Compose, Encoder, HardALiBi, Layers, LogN, NoPE, RoPE, SlidingWindow
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

@@ -18,7 +18,7 @@ experiment has not been run to the end: a result that differs is news.
 
 from rope_jax import NTK, DynamicLinear, DynamicNTK, Learned, Linear, NoPE, RoPE, Sinusoidal
 from rope_jax.optimizers import WarmupCosine
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
 TRAIN_LENGTH = 40

@@ -41,7 +41,7 @@ from rope_jax import (
     XPos,
     YaRN,
 )
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

@@ -25,7 +25,7 @@ stays at 1.000, since its answer ends where x begins. Without the row axis every
 
 from rope_jax import ALiBi, Compose, RoPE
 from rope_jax.policies import Grid
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy, Reverse
 
 COPY, COPY_BITS = Copy(alphabet=16, end_marker=True), Copy(alphabet=2, end_marker=True)

@@ -16,7 +16,7 @@ ALiBi.
 
 from rope_jax import ALiBi, Compose, RoPE
 from rope_jax.policies import Grid
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 PAIRS = (  # RoPE's base, ALiBi's slope_scale

@@ -14,7 +14,7 @@ snake (an oracle), for reversal.
 
 from rope_jax import ALiBi, Compose, RoPE
 from rope_jax.policies import Grid
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy, Reverse
 
 COPY = (Copy(alphabet=16, end_marker=True), Copy(alphabet=2, end_marker=True))

@@ -18,7 +18,7 @@ for RoPE with RandomOffset, whose results an offset does not change.
 
 from rope_jax import Learned, RoPE, Sinusoidal
 from rope_jax.policies import Contiguous, PoSE, RandomFloat, Randomized, RandomOffset
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
 POSITIONS = 128  # 98 are the input positions of the longest test example

@@ -17,7 +17,7 @@ Sinusoidal and Learned. RoPE as trained fails within two symbols, and DynamicLin
 """
 
 from rope_jax import NTK, DynamicLinear, DynamicNTK, Learned, RoPE, Sinusoidal
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy, Reverse
 
 TRAIN_LENGTH = 12

@@ -17,7 +17,7 @@ HardALiBi) and 0.646 (by a window). ALiBi with slopes x 4, 0.484. RoPE over the 
 
 from rope_jax import ALiBi, Compose, Encoder, Fire, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow, T5Bias
 from rope_jax.policies import Randomized
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

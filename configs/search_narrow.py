@@ -13,7 +13,7 @@ Expected (results/search_narrow), mean of 2 seeds at 12: three tokens in the fir
 """
 
 from rope_jax import Compose, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

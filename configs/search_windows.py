@@ -13,7 +13,7 @@ Expected (results/search_windows), mean of 2 seeds at 12: a window of three toke
 """
 
 from rope_jax import ALiBi, Compose, Encoder, HardALiBi, Kerple, Layers, LogN, NoPE, RoPE, SlidingWindow
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 
 TASK = Copy(alphabet=16)

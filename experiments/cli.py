@@ -1,4 +1,4 @@
-"""What the commands share: config files, and how what the user can mend is said."""
+"""Shared by the commands: loading config files, reporting the user's errors, and Ctrl-C."""
 
 import difflib
 import inspect
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import rope_jax as rj
-from rope_jax import optimizers, policies, tasks
-from rope_jax.study import config
+from rope_jax import optimizers, policies, study, tasks
 
 
 def perhaps(name: str, known: Iterable[str]) -> str:
@@ -25,7 +24,7 @@ def perhaps(name: str, known: Iterable[str]) -> str:
     return f" (perhaps you meant {close[0]}?)" if close else ""
 
 
-def load_experiment(path: Path) -> config.Experiment:
+def load_experiment(path: Path) -> study.Experiment:
     """Runs a config file and calls its experiment(). The config can import files beside it.
 
     Raises:
@@ -50,25 +49,27 @@ def load_experiment(path: Path) -> config.Experiment:
     try:
         exec(compile(source, str(path), "exec"), vars(module))
         make = getattr(module, "experiment", None)
-        found = make() if callable(make) else None
+        experiment = make() if callable(make) else None
     except (Exception, SystemExit) as error:
         raise ValueError(_where(path, error)) from error
     if not callable(make):
         raise ValueError(f"config {path} has no function experiment(); it must define `def experiment() -> Experiment`")
-    if not isinstance(found, config.Experiment):
-        raise ValueError(f"config {path}: experiment() must return an Experiment, got {type(found).__name__}: {found!r}")
-    return found
+    if not isinstance(experiment, study.Experiment):
+        raise ValueError(
+            f"config {path}: experiment() must return an Experiment, got {type(experiment).__name__}: {experiment!r}"
+        )
+    return experiment
 
 
 def _where(path: Path, error: BaseException) -> str:
-    """What went wrong in a config file, with its line there."""
+    """The message for an error in a config file: the file, the line, the error, and a name that may have been meant."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: syntax error: {error.msg}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path]
-    at = f"{path}:{lines[-1]}" if lines else str(path)
+    location = f"{path}:{lines[-1]}" if lines else str(path)
     kind = "" if type(error) is ValueError else f"{type(error).__name__}: "
-    said = re.sub(r"\. Did you mean.*", "", str(error))  # newer Pythons say so themselves, for some errors
-    return f"{at}: {kind}{said}{_suggestion(error)}"
+    message = re.sub(r"\. Did you mean.*", "", str(error))  # newer Pythons add a suggestion to some errors
+    return f"{location}: {kind}{message}{_suggestion(error)}"
 
 
 def _suggestion(error: BaseException) -> str:
@@ -79,14 +80,14 @@ def _suggestion(error: BaseException) -> str:
     text = str(error)
     known = [
         name
-        for place in (config, optimizers, policies, tasks, rj)
-        for name, found in vars(place).items()
-        if isinstance(found, type)
+        for module in (study, optimizers, policies, tasks, rj)
+        for name, value in vars(module).items()
+        if isinstance(value, type)
     ]
     if missing := re.search(r"cannot import name '(\w+)'|name '(\w+)' is not defined", text):
         return perhaps(missing[1] or missing[2], known)
     if unknown := re.search(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", text):
-        for module in (rj, tasks, policies, optimizers, config):
+        for module in (rj, tasks, policies, optimizers, study):
             if hasattr(module, unknown[1]):
                 return perhaps(unknown[2], inspect.signature(getattr(module, unknown[1])).parameters)
     return ""
@@ -94,39 +95,43 @@ def _suggestion(error: BaseException) -> str:
 
 @dataclass
 class Interrupt:
-    """Whether Ctrl-C was pressed."""
+    """Whether Ctrl-C was pressed.
 
-    asked: bool = False
+    Attributes:
+      pressed: whether it was.
+    """
+
+    pressed: bool = False
 
     def check(self) -> None:
         """Raises KeyboardInterrupt if it was."""
-        if self.asked:
+        if self.pressed:
             raise KeyboardInterrupt
 
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Notes Ctrl-C besides raising KeyboardInterrupt: JAX drops what is raised in its callbacks, and wraps some."""
+    """Records Ctrl-C besides raising KeyboardInterrupt: JAX drops some exceptions that are raised in its callbacks, and wraps others."""
     interrupt = Interrupt()
 
     def handle(*_: object) -> None:
-        interrupt.asked = True
+        interrupt.pressed = True
         raise KeyboardInterrupt
 
     before = signal.getsignal(signal.SIGINT)
-    ours = before is signal.default_int_handler  # not where it is ignored (nohup), or somebody else's
-    if ours:
+    replaces_default = before is signal.default_int_handler  # not where SIGINT is ignored (nohup) or handled by other code
+    if replaces_default:
         signal.signal(signal.SIGINT, handle)
     try:
         yield interrupt
     finally:
-        if ours:
+        if replaces_default:
             signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
 def refusing(kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Turns errors of a kind that the user can mend into one message on stderr and exit 2."""
+    """Turns errors that the user can correct into one message on stderr and exit status 2."""
     try:
         yield
     except kind as error:

@@ -20,8 +20,9 @@ import tyro
 from experiments.cli import interruptible, load_experiment, perhaps, refusing
 from rope_jax.report import plots, statistics, tables, terminal
 from rope_jax.study import store
-from rope_jax.study.config import Cell, EvaluateConfig, Experiment, ModelConfig, TrainConfig
+from rope_jax.study.config import Cell, Experiment
 from rope_jax.study.provenance import provenance
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.training import devices
 
 METRICS = ("exact_match", "token_accuracy")  # shown by default
@@ -159,7 +160,7 @@ def main(arguments: list[str]) -> None:
                     devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
                     run_cells(folder, todo, command, given.checkpoint_seconds, interrupt.check)
         except (KeyboardInterrupt, Exception) as error:
-            if not interrupt.asked and not isinstance(error, KeyboardInterrupt):
+            if not interrupt.pressed and not isinstance(error, KeyboardInterrupt):
                 raise
             left, cells = len(folder.unfinished()), len(experiment.cells())
             print(

@@ -16,7 +16,8 @@ import jax
 
 from rope_jax import NTK, DynamicNTK, Learned, RoPE
 from rope_jax.optimizers import WarmupCosine
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import Experiment, Method, Variant
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy, Reverse
 from rope_jax.training import devices
 

@@ -15,6 +15,7 @@ FLOORS = {  # a module imports from its own room, or from rooms on lower floors
     "optimizers": 1,
     "policies": 2,
     "study.config": 3,  # plain data, read by model and training
+    "study.settings": 3,
     "study.rows": 3,
     "study.serialization": 3,
     "model": 4,

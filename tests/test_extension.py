@@ -69,7 +69,8 @@ class Stretched(Policy):
 EXPERIMENT = """
 def experiment():
     from rope_jax import RoPE
-    from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
+    from rope_jax.study.config import Experiment, Method
+    from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 
     return Experiment(
         name="extended",

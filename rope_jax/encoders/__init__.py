@@ -17,7 +17,7 @@ from .bias.t5 import *
 from .bias.transformer_xl import *
 from .combine import *
 from .layers import *
-from .positions import *
+from .positions.base import *
 from .rotary.base import *
 from .rotary.functional import *
 from .rotary.rope import *

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 
 from ._internal.typed_dataclass import TypedDataclass
-from .positions import Positions
+from .positions.base import Positions
 
 __all__ = ["Dims", "Encoder", "NoPE", "Requirements", "check_requirements"]
 

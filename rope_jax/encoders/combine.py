@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ._internal.arrays import leading
 from ._internal.typed_dataclass import TypedDataclass
 from .base import Dims, Encoder, Params, Requirements
-from .positions import Positions
+from .positions.base import Positions
 from .rotary.scaling.base import FrequencyMap
 
 __all__ = ["Compose"]

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from .base import Dims, Encoder, Params, Requirements, Tables
-from .positions import Positions
+from .positions.base import Positions
 
 __all__ = ["LogN", "LogitScale", "log_n_scale"]
 

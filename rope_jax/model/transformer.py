@@ -18,7 +18,7 @@ from rope_jax.encoders.positions import Positions
 from rope_jax.model.attention import attend, attend_reference
 from rope_jax.model.dropout import Dropout
 from rope_jax.model.implementation import Implementation
-from rope_jax.study.config import ModelConfig
+from rope_jax.study.settings import ModelConfig
 
 Init = Callable[[jax.Array], Params]
 Apply = Callable[..., jax.Array]

@@ -3,6 +3,7 @@
 Configs import from here: `from rope_jax.study import Experiment, Method`.
 """
 
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import Experiment, Method, Variant
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 
 __all__ = ["EvaluateConfig", "Experiment", "Method", "ModelConfig", "TrainConfig", "Variant"]

@@ -19,9 +19,10 @@ from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
-from rope_jax.study.config import Cell, ModelConfig, ResolvedVariant
+from rope_jax.study.config import Cell, ResolvedVariant
 from rope_jax.study.rows import columns
 from rope_jax.study.serialization import json_hash
+from rope_jax.study.settings import ModelConfig
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.metrics import Metric

@@ -18,7 +18,8 @@ from rope_jax.encoders.base import Params
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.dropout import Dropout
 from rope_jax.model.transformer import Apply, functional
-from rope_jax.study.config import Cell, TrainConfig
+from rope_jax.study.config import Cell
+from rope_jax.study.settings import TrainConfig
 from rope_jax.tasks.batch import Batch
 from rope_jax.training.devices import over_replicas, replica_sharding, whole_sharding
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_sorted, sum_over_micro_batches

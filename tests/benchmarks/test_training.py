@@ -15,7 +15,7 @@ from benchmarks.compile import CompileBenchmark
 from rope_jax.model.attention import attend
 from rope_jax.model.implementation import Implementation
 from rope_jax.optimizers import AdamW, WarmupCosine
-from rope_jax.study.config import ModelConfig
+from rope_jax.study.settings import ModelConfig
 from rope_jax.training.microbatch import microbatch_plan
 
 TINY = ["--num-layers", "1", "--width", "8", "--num-heads", "2", "--batch-size", "3", "--rounds", "1"]

@@ -12,8 +12,9 @@ import rope_jax as rj
 from looping import for_each
 from rope_jax.encoders.base import changed_options
 from rope_jax.model.transformer import encoding_params, functional
-from rope_jax.study.config import Method, ModelConfig, Variant
+from rope_jax.study.config import Method, Variant
 from rope_jax.study.serialization import content_hash
+from rope_jax.study.settings import ModelConfig
 
 DIMS = rj.Dims(width=8, num_heads=2, head_dim=4)
 LENGTH = 6

@@ -28,7 +28,8 @@ from looping import for_each
 from rope_jax.encoders.layers import as_layers
 from rope_jax.model.attention import attend
 from rope_jax.model.transformer import encoding_params, functional
-from rope_jax.study.config import Method, ModelConfig, Variant
+from rope_jax.study.config import Method, Variant
+from rope_jax.study.settings import ModelConfig
 from rope_jax.tasks import Copy
 from rope_jax.training.train import loss
 

@@ -13,7 +13,7 @@ from plain_model import forward
 from rope_jax.encoders.layers import as_layers
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
-from rope_jax.study.config import ModelConfig
+from rope_jax.study.settings import ModelConfig
 
 CONFIG = ModelConfig(num_layers=4, width=16, num_heads=2, mlp_factor=1)
 TOKENS = jnp.array([1, 5, 3, 4, 4, 2, 6])

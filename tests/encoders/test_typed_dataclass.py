@@ -8,7 +8,7 @@ import rope_jax as rj
 from looping import for_each
 from rope_jax.policies import Contiguous, PoSE
 from rope_jax.policies.base import Policy
-from rope_jax.study.config import TrainConfig
+from rope_jax.study.settings import TrainConfig
 from rope_jax.tasks import Copy, Reverse
 
 

@@ -393,7 +393,8 @@ def test_diverged_seeds_are_told_and_the_rest_goes_on(config, tmp_path, capsys):
 
 EXPERIMENT = """\
 import rope_jax as rj
-from rope_jax.study.config import Experiment, Method, TrainConfig, EvaluateConfig, ModelConfig
+from rope_jax.study.config import Experiment, Method
+from rope_jax.study.settings import TrainConfig, EvaluateConfig, ModelConfig
 from rope_jax.policies import Grid, Randomized
 from rope_jax.tasks import Copy, Reverse
 def experiment():

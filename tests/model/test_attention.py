@@ -17,7 +17,7 @@ from looping import for_each
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.attention import attend, attend_reference, has_fused_kernel
 from rope_jax.model.transformer import functional
-from rope_jax.study.config import ModelConfig
+from rope_jax.study.settings import ModelConfig
 from rope_jax.tasks import Batch
 from rope_jax.training.train import loss
 

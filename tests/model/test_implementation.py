@@ -12,7 +12,7 @@ from rope_jax.encoders.positions import Positions
 from rope_jax.model.dropout import Dropout
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import functional
-from rope_jax.study.config import ModelConfig
+from rope_jax.study.settings import ModelConfig
 from rope_jax.training import train
 from rope_jax.training.microbatch import microbatch_plan
 

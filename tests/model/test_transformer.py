@@ -15,7 +15,7 @@ from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
-from rope_jax.study.config import ModelConfig
+from rope_jax.study.settings import ModelConfig
 from rope_jax.tasks import Copy
 from rope_jax.training.train import loss
 

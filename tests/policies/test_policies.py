@@ -18,7 +18,8 @@ from rope_jax.policies import Contiguous, Grid, Policy, PoSE, RandomFloat, Rando
 from rope_jax.report.labels import PRIVILEGED
 from rope_jax.report.statistics import curves
 from rope_jax.report.tables import markdown
-from rope_jax.study.config import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import Experiment, Method, Variant
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import EOS, SEP, Copy, Reverse
 from rope_jax.training.evaluate import evaluate, fixed_batch
 from rope_jax.training.microbatch import microbatch_plan

@@ -11,8 +11,9 @@ import rope_jax as rj
 from examples import ENCODERS, MAPS
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
 from rope_jax.policies import Contiguous, Grid, PoSE
-from rope_jax.study.config import Cell, EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import Cell, Experiment, Method, Variant
 from rope_jax.study.serialization import content_hash, differences, identity, json_hash, options, to_json
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy, Reverse
 from rope_jax.tasks.metrics import ExactMatch
 

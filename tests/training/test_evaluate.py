@@ -12,7 +12,8 @@ from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.optimizers import WarmupCosine
-from rope_jax.study.config import ROW_COLUMNS, Cell, EvaluateConfig, Method, ModelConfig, TrainConfig, Variant
+from rope_jax.study.config import Cell, Method, Variant
+from rope_jax.study.settings import ROW_COLUMNS, EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import EOS, FIRST_SYMBOL, SEP, Copy, Reverse
 from rope_jax.tasks.metrics import ExactMatch, Metric
 from rope_jax.training.evaluate import _padded_lengths, count_replicas, evaluate, fixed_batch

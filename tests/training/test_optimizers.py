@@ -14,7 +14,7 @@ import pytest
 
 from experiments.compare import parse
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
-from rope_jax.study.config import TrainConfig
+from rope_jax.study.settings import TrainConfig
 from rope_jax.training.train import fit, learning_rate, optimizer
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ class Halving(Schedule):
 CONFIG = """
 from conftest import toy_experiment
 from dataclasses import replace
-from rope_jax.study.config import TrainConfig
+from rope_jax.study.settings import TrainConfig
 from {module} import Halving, Signs
 
 def experiment():

@@ -12,7 +12,8 @@ import rope_jax as rj
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import functional
 from rope_jax.policies import Contiguous, Grid, RandomOffset
-from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
+from rope_jax.study.config import Cell, Method
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Batch, Task
 from rope_jax.tasks.metrics import Metric
 from rope_jax.training.evaluate import evaluate

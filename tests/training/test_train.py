@@ -14,7 +14,8 @@ import rope_jax as rj
 from rope_jax.model.transformer import functional
 from rope_jax.optimizers import AdamW, WarmupCosine
 from rope_jax.policies import Randomized
-from rope_jax.study.config import Cell, EvaluateConfig, Method, ModelConfig, TrainConfig
+from rope_jax.study.config import Cell, Method
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
 from rope_jax.training import checkpoint
 from rope_jax.training.devices import over_replicas, replica_mesh, whole_sharding

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._internal.checks import is_traced, require_scale
 from ..base import Dims, Encoder, Params, Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 
 __all__ = ["Learned"]
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..base import Encoder, Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 
 __all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
 

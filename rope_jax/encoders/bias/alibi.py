@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..base import Dims, Params, Requirements
-from ..positions import Positions
+from ..positions.base import Positions
 from .base import Bias, distances, offsets, per_head
 
 __all__ = ["ALiBi", "HardALiBi", "alibi_bias", "alibi_slopes"]

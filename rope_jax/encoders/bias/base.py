@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .._internal.arrays import leading, pairwise, wide
 from ..base import Encoder, Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 
 __all__ = ["Bias"]
 

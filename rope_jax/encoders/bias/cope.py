@@ -10,7 +10,7 @@ from jax import lax
 from .._internal.arrays import leading, with_query_heads
 from .._internal.checks import require_scale
 from ..base import Dims, Encoder, Params, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 
 __all__ = ["CoPE"]
 

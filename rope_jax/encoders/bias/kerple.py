@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ..base import Dims, Params, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 from .base import Bias, distances, per_head
 
 __all__ = ["Kerple"]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from .._internal.arrays import pairwise
 from ..base import Encoder, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 
 __all__ = ["SlidingWindow"]
 

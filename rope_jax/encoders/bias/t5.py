@@ -9,7 +9,7 @@ import numpy as np
 
 from .._internal.checks import require_scale
 from ..base import Dims, Params, Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 from .base import Bias, offsets
 
 __all__ = ["T5Bias", "t5_bucket"]

@@ -11,7 +11,7 @@ from .._internal.arrays import leading, wide, with_query_heads
 from .._internal.checks import require_scale
 from ..additive.sinusoidal import inverse_wavelengths
 from ..base import Dims, Params, Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 from .base import Bias
 
 __all__ = ["TransformerXL"]

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from ..base import Dims, Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 from .base import Rotary
 from .functional import Arrangement, Frequencies, arranged, rotary_tables
 

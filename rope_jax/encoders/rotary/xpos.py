@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..base import Requirements, Tables
-from ..positions import Positions
+from ..positions.base import Positions
 from .base import Rotary
 from .functional import Frequencies, rotary_tables
 

@@ -1,0 +1,106 @@
+"""Positions that are drawn, for the unpadded length of each example.
+
+The same key and length give the same positions with any padding. Entries past the length of an example are in range and have no
+meaning. Arrays are int32 [..., T] unless a docstring says otherwise.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from .computed import contiguous
+
+__all__ = ["pose", "random_float", "random_offset", "randomized"]
+
+
+def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
+    """One uniform offset for each example, so that all rows of a learned table are trained.
+
+    Args:
+      key: a random key.
+      lengths: int [...], the unpadded length of each example; at most max_position.
+      size: T, the padded length.
+      max_position: positions are from 0 to max_position - 1.
+
+    Returns:
+      int32 [..., size]; past the length of an example, positions go on up to the largest one.
+
+    Raises:
+      ValueError: max_position is below the length of an example (where lengths are traced: below the padded length), an example
+        is longer than the padded length, or lengths are not integers.
+    """
+    lengths = _require_room(lengths, size, max_position)
+    offset = jax.random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
+    return jnp.minimum(contiguous(size, offset=offset), max_position - 1)
+
+
+def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
+    """A sorted random subset of 0 .. max_position - 1 for each example (Ruoss et al. 2023, arXiv:2305.16843, section 3).
+
+    Args and result as in `random_offset`.
+    """
+    lengths = _require_room(lengths, size, max_position)
+    drawn = jax.random.uniform(key, (*lengths.shape, max_position))
+    _, largest = jax.lax.top_k(
+        drawn, min(size, max_position)
+    )  # the indices of the `size` largest draws: a subset in random order
+    kept = jnp.broadcast_to(jnp.arange(largest.shape[-1]), largest.shape) < jnp.expand_dims(lengths, -1)
+    subset = jnp.sort(jnp.where(kept, largest.astype(jnp.int32), max_position - 1), axis=-1)
+    return jnp.pad(subset, [(0, 0)] * lengths.ndim + [(0, size - subset.shape[-1])], mode="edge")
+
+
+def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position: float) -> jax.Array:
+    """Sorted uniform reals in [0, max_position), drawn for each example (arXiv:2602.14050).
+
+    Args and result as in `random_offset`, but float32.
+    """
+    if not max_position > 0:
+        raise ValueError(f"random_float max_position must be positive, got {max_position}")
+    lengths = _require_lengths(lengths, size)
+    index = jnp.broadcast_to(jnp.arange(size), (*lengths.shape, size))
+    # every token has its own key, so that padding changes no draw
+    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
+    drawn = jnp.moveaxis(jax.vmap(lambda key: jax.random.uniform(key, lengths.shape))(keys), 0, -1)
+    return max_position * jnp.sort(jnp.where(index < jnp.expand_dims(lengths, -1), drawn, jnp.float32(1 - 2**-24)), axis=-1)
+
+
+def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, chunks: int = 2) -> jax.Array:
+    """Chunks of an example with random skips between them (Zhu et al. 2024, arXiv:2309.10400, section 3.2).
+
+    The first chunk begins at position 0. Where the others begin in the example is uniform, and so is what is skipped before them.
+
+    Args:
+      key, lengths, size, max_position: as in `random_offset`.
+      chunks: how many chunks; the paper has 2.
+    """
+    if chunks < 1:
+        raise ValueError(f"pose chunks must be at least 1, got {chunks}; the paper has 2")
+    lengths = _require_room(lengths, size, max_position)
+    cut_key, skip_key = jax.random.split(key)
+    shape = (*lengths.shape, chunks - 1)
+    cuts = jnp.sort(jax.random.randint(cut_key, shape, 1, jnp.maximum(jnp.expand_dims(lengths, -1), 2)), axis=-1)
+    skips = jnp.sort(jax.random.randint(skip_key, shape, 0, jnp.expand_dims(jnp.maximum(max_position - lengths, 0), -1) + 1), -1)
+    index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
+    passed = jnp.expand_dims(index, -1) >= jnp.expand_dims(cuts, -2)
+    skipped = jnp.max(jnp.where(passed, jnp.expand_dims(skips, -2), 0), axis=-1, initial=0)
+    return jnp.minimum(index + skipped, max_position - 1)
+
+
+def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
+    """The lengths as int32; raises ValueError if max_position is below one of them."""
+    lengths = _require_lengths(lengths, size)
+    traced = isinstance(lengths, jax.core.Tracer)
+    longest = size if traced else int(jnp.max(lengths, initial=0))
+    if max_position < max(longest, 1):
+        what = "the padded length" if traced else "an example of length"
+        raise ValueError(f"max_position {max_position} is below {what} {longest}; raise it to that")
+    return lengths
+
+
+def _require_lengths(lengths: jax.Array, size: int) -> jax.Array:
+    """The lengths as int32; raises ValueError if they are not integers, or if one is above the padded length."""
+    lengths = jnp.asarray(lengths)
+    if not jnp.issubdtype(lengths.dtype, jnp.integer):
+        raise ValueError(f"lengths must be integers, got {lengths.dtype}; they count tokens")
+    if not isinstance(lengths, jax.core.Tracer) and int(jnp.max(lengths, initial=0)) > size:
+        raise ValueError(f"size {size} is below an example of length {int(jnp.max(lengths))}; it is the padded length")
+    return lengths.astype(jnp.int32)
