@@ -9,19 +9,18 @@ A table stands between two comments; the first one names the file of its rows::
 """
 
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import attention, harness, replicas, step
 from benchmarks.harness import Row
+from experiments.blocks import rewrite
 from rope_jax.study import store
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "speed.md"
 ROWS = ROOT / "results" / "benchmarks"
-_BLOCK = re.compile(r"(?<=^<!-- benchmark: )(\w+)( -->\n)(.*?)(?=^<!-- end -->)", flags=re.DOTALL | re.MULTILINE)
 
 
 def ratios(rows: Sequence[Row], keys: dict[str, str], *, seconds: str = "median_seconds") -> str:
@@ -80,11 +79,10 @@ TABLES: dict[str, Callable[[list[Row]], str]] = {
 def rewritten(text: str) -> str:
     """A page with all its tables made from the committed rows."""
 
-    def block(match: re.Match[str]) -> str:
-        rows = json.loads((ROWS / f"{match[1]}.json").read_text())["rows"]
-        return f"{match[1]}{match[2]}{TABLES[match[1]](rows)}\n"
+    def table(name: str) -> str:
+        return TABLES[name](json.loads((ROWS / f"{name}.json").read_text())["rows"])
 
-    return _BLOCK.sub(block, text)
+    return rewrite(text, "benchmark", table)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 from rope_jax.tasks import Batch
 from rope_jax.training import devices, train
-from rope_jax.training.evaluate import Program, count_replicas, evaluate
+from rope_jax.training.evaluate import Program, evaluate, measure_replicas
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
 from rope_jax.training.numbers import split_numbers
 
@@ -133,4 +133,4 @@ def lower_evaluation(cell: Cell, implementation: Implementation) -> Any:
         return train.init_state(seed, cell).params, prepared
 
     shapes = jax.eval_shape(jax.vmap(params_and_prepared), jax.ShapeDtypeStruct((replicas,), np.uint32))
-    return count_replicas.lower(shapes, np.int32(length), program=program)
+    return measure_replicas.lower(shapes, np.int32(length), program=program)

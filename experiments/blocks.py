@@ -13,6 +13,7 @@ All filters are optional. `methods` gives names and their order, with a variant 
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from tabulate import tabulate
@@ -22,7 +23,12 @@ from rope_jax.study import store
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", "docs/results.md")
-_BLOCK = re.compile(r"(?<=^<!-- table: )(.*?)( -->\n)(.*?)(?=^<!-- end -->)", flags=re.DOTALL | re.MULTILINE)
+
+
+def rewrite(text: str, kind: str, make: Callable[[str], str]) -> str:
+    """Replaces what stands between `<!-- KIND: DESCRIPTION -->` and `<!-- end -->`, everywhere, by make(DESCRIPTION)."""
+    pattern = rf"(?<=^<!-- {kind}: )(.*?)( -->\n)(.*?)(?=^<!-- end -->)"
+    return re.sub(pattern, lambda match: f"{match[1]}{match[2]}{make(match[1])}\n", text, flags=re.DOTALL | re.MULTILINE)
 
 
 def block(description: str) -> str:
@@ -64,7 +70,7 @@ def block(description: str) -> str:
 
 def rewritten(text: str) -> str:
     """A page with all its tables made anew."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{found[2]}{block(found[1])}\n", text)
+    return rewrite(text, "table", block)
 
 
 if __name__ == "__main__":

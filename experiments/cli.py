@@ -111,7 +111,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupt]:
-    """Records Ctrl-C besides raising KeyboardInterrupt: JAX drops some exceptions that are raised in its callbacks, and wraps others."""
+    """Records Ctrl-C besides raising KeyboardInterrupt, since JAX drops or wraps some exceptions raised in its callbacks."""
     interrupt = Interrupt()
 
     def handle(*_: object) -> None:

@@ -121,7 +121,10 @@ def parse(arguments: list[str]) -> tuple[Arguments, Experiment]:
         evaluate=replace(loaded.evaluate, metrics=()),  # metrics are objects, which no flag can write
     )
     given = tyro.cli(Arguments, args=arguments, default=default, prog=f"python -m experiments.compare {arguments[0]}")
-    return given, given.applied(loaded)
+    experiment = given.applied(loaded)
+    measured = {metric.name: metric for task in experiment.tasks for metric in (*task.metrics, *experiment.evaluate.metrics)}
+    _kept("metrics", given.metrics, list(measured.items()))
+    return given, experiment
 
 
 def hints(experiment: Experiment) -> list[str]:

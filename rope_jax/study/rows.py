@@ -1,10 +1,9 @@
 """Rows: one dict for each task, method, variant, seed and length, a line of rows.jsonl.
 
-The columns are, in this order: those of `columns`; seed, train_steps, train_length, length (the last two in symbols of x); status
-("ok", or "diverged", which `diverged_at`, a step, follows); count (of test examples); and the metrics, which are null where the
-status is not "ok".
+`row` makes them; `settings.ROW_COLUMNS` names the columns that hold no metric.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from rope_jax.study.config import Cell, ResolvedVariant
@@ -13,7 +12,7 @@ from rope_jax.study.serialization import described, options
 Row = dict[str, Any]
 
 
-def columns(cell: Cell, variant: ResolvedVariant) -> Row:
+def description(cell: Cell, variant: ResolvedVariant) -> Row:
     """The columns that say what was trained and how it is evaluated.
 
     Returns:
@@ -39,4 +38,42 @@ def columns(cell: Cell, variant: ResolvedVariant) -> Row:
         "variant_policy": None if variant.policy == method.policy else described(variant.policy),
         "privileged": list(variant.privileged),
         "cell": cell.hash,
+    }
+
+
+def row(
+    cell: Cell,
+    variant: ResolvedVariant,
+    *,
+    seed: int,
+    length: int,
+    examples: int,
+    measured: Mapping[str, tuple[float, float]],
+    diverged_at: int,
+) -> Row:
+    """One row.
+
+    Args:
+      cell, variant: what was trained, and how it was evaluated.
+      seed: as in the config.
+      length: symbols of x.
+      examples: how many test examples there were.
+      measured: the sum and the count of each metric, by its name.
+      diverged_at: the step at which training diverged; -1 if it did not.
+
+    Returns:
+      The columns of `description`; seed, train_steps, train_length, length (the last two in symbols of x); status ("ok", or
+      "diverged", which diverged_at follows); count (of test examples); then the metrics, None where the seed diverged or
+      nothing was counted.
+    """
+    diverged = diverged_at >= 0
+    return {
+        **description(cell, variant),
+        "seed": seed,
+        "train_steps": cell.train.steps,
+        "train_length": cell.train.max_length,
+        "length": length,
+        **({"status": "diverged", "diverged_at": diverged_at} if diverged else {"status": "ok"}),
+        "count": examples,
+        **{name: None if diverged or not count else total / count for name, (total, count) in measured.items()},
     }

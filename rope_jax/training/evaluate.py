@@ -19,8 +19,8 @@ from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
-from rope_jax.study.config import Cell, ResolvedVariant
-from rope_jax.study.rows import columns
+from rope_jax.study.config import Cell
+from rope_jax.study.rows import row
 from rope_jax.study.serialization import json_hash
 from rope_jax.study.settings import ModelConfig
 from rope_jax.tasks.base import Task
@@ -90,7 +90,7 @@ class Program:
 
 
 @partial(jax.jit, static_argnames=("program",))
-def count_replicas(models: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
+def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
     """Measures all replicas on the test examples of one length.
 
     Args:
@@ -151,7 +151,11 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
     """
     replicas = len(cell.seeds)
     padded = _padded_lengths(cell)
+    names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
     for variant in cell.method.all_variants:
+        layers = as_layers(variant.encoder)
+        reads_length = layers.requirements.length
+        prepared = None if reads_length else _prepare(cell, layers, params, None)
         for length, examples in cell.evaluate.examples_by_length.items():
             program = Program(
                 task=cell.task,
@@ -163,29 +167,28 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 replicas=replicas,
                 metrics=cell.evaluate.metrics,
             )
-            prepared = _prepare(cell, variant.encoder, params, length)
-            measured = jax.device_get(count_replicas((params, prepared), np.int32(length), program=program))
-            by_seed = [jax.tree.map(lambda x, i=i: x[i].item(), measured) for i in range(replicas)]
+            if reads_length:
+                prepared = _prepare(cell, layers, params, cell.task.input_length(length))
+            measured = jax.device_get(measure_replicas((params, prepared), np.int32(length), program=program))
+            by_seed = [{name: tuple(x[i].item() for x in measured[name]) for name in names} for i in range(replicas)]
             yield [
-                _row(cell, variant, seed, length, examples, values, int(diverged))
+                row(cell, variant, seed=seed, length=length, examples=examples, measured=values, diverged_at=int(diverged))
                 for seed, values, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
             ]
 
 
-def _prepare(cell: Cell, encoder: Encoder | Layers, params: Params, length: int) -> Prepared:
-    """What the encoders of a variant prepare for examples of `length` symbols, for every replica.
+def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> Prepared:
+    """What the encoders of a variant prepare for every replica, for examples of `length` input positions; None if they read none.
 
     Where they read the length, this is done on the host, replica by replica. What is not learned then has the full precision that
     encoders have there, and no program is compiled for a length.
     """
-    layers = as_layers(encoder)
     learned, dims = encoding_params(params), cell.model.dims
-    if jax.tree.leaves(learned) and not layers.requirements.length:
+    if jax.tree.leaves(learned) and length is None:
         return _prepare_learned(learned, layers=layers, dims=dims)
     learned = jax.device_get(learned)
     each = [
-        jax.device_get(layers.prepare(jax.tree.map(lambda x, i=i: x[i], learned), cell.task.input_length(length), dims))
-        for i in range(len(cell.seeds))
+        jax.device_get(layers.prepare(jax.tree.map(lambda x, i=i: x[i], learned), length, dims)) for i in range(len(cell.seeds))
     ]
     return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds)))
 
@@ -193,31 +196,3 @@ def _prepare(cell: Cell, encoder: Encoder | Layers, params: Params, length: int)
 @partial(jax.jit, static_argnames=("layers", "dims"))
 def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared:
     return jax.vmap(lambda params: layers.prepare(params, None, dims))(learned)
-
-
-def _row(
-    cell: Cell,
-    variant: ResolvedVariant,
-    seed: int,
-    length: int,
-    examples: int,
-    measured: dict[str, tuple[float, int]],
-    diverged_at: int,
-) -> dict[str, Any]:
-    ok = diverged_at < 0
-    names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
-    return {
-        **columns(cell, variant),
-        "seed": seed,
-        "train_steps": cell.train.steps,
-        "train_length": cell.train.max_length,
-        "length": length,
-        **({"status": "ok"} if ok else {"status": "diverged", "diverged_at": diverged_at}),
-        "count": examples,
-        **{name: _fraction(*measured[name]) if ok else None for name in names},
-    }
-
-
-def _fraction(total: float, count: float) -> float | None:
-    """total / count; None where nothing was counted."""
-    return total / count if count else None

@@ -92,8 +92,7 @@ class Power(FrequencyMap):
 '''
 EXPERIMENT = """
 from rope_jax import Compose, NoPE, Layers, RoPE
-from rope_jax.study.config import Experiment, Method, Variant
-from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
+from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig, Variant
 from rope_jax.tasks import Copy
 
 

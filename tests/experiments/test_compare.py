@@ -75,7 +75,7 @@ def test_a_finished_cell_leaves_no_compiled_program(run, ran):
     (out / "rows.jsonl").unlink()
     main(command)
     assert len(ran) == 1
-    for program in (train.train_chunk, train.init_replicas, evaluate.count_replicas):
+    for program in (train.train_chunk, train.init_replicas, evaluate.measure_replicas):
         assert program._cache_size() == 0
 
 
@@ -224,7 +224,11 @@ def test_any_metric_is_tabulated_and_drawn(run, ran, capsys):
     assert capsys.readouterr().out.startswith("end error by length")
     with pytest.raises(SystemExit):
         main([*command, "--metrics", "accuracy"])
-    assert "no metric 'accuracy'; they have exact_match, token_accuracy, content_error, end_error" in capsys.readouterr().err
+    text = "--metrics accuracy is not in the config (perhaps you meant token_accuracy?); it has exact_match, token_accuracy, "
+    assert text in capsys.readouterr().err
+    with pytest.raises(SystemExit):  # before anything is written
+        main([command[0], "--out", str(out.parent / "new"), "--metrics", "accuracy"])
+    assert not (out.parent / "new").exists()
 
 
 def test_a_trained_cell_without_rows_is_evaluated_without_training(run, toy, monkeypatch):
@@ -393,8 +397,7 @@ def test_diverged_seeds_are_told_and_the_rest_goes_on(config, tmp_path, capsys):
 
 EXPERIMENT = """\
 import rope_jax as rj
-from rope_jax.study.config import Experiment, Method
-from rope_jax.study.settings import TrainConfig, EvaluateConfig, ModelConfig
+from rope_jax.study import Experiment, Method, TrainConfig, EvaluateConfig, ModelConfig
 from rope_jax.policies import Grid, Randomized
 from rope_jax.tasks import Copy, Reverse
 def experiment():

@@ -16,7 +16,7 @@ from rope_jax.study.config import Cell, Method, Variant
 from rope_jax.study.settings import ROW_COLUMNS, EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import EOS, FIRST_SYMBOL, SEP, Copy, Reverse
 from rope_jax.tasks.metrics import ExactMatch, Metric
-from rope_jax.training.evaluate import _padded_lengths, count_replicas, evaluate, fixed_batch
+from rope_jax.training.evaluate import _padded_lengths, evaluate, fixed_batch, measure_replicas
 from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.train import draw_batch, fit, init_state, loss_and_gradient
 
@@ -222,10 +222,10 @@ def test_metrics_must_be_distinct_columns_and_measure_two_scalars(toy_cell):
 
 def test_all_variants_and_lengths_of_a_bucket_share_one_program(toy_cell):
     state = list(fit(toy_cell))[-1].state
-    before = count_replicas._cache_size()
+    before = measure_replicas._cache_size()
     wide = replace(toy_cell, evaluate=EvaluateConfig(lengths=(4, 5, 6, 7), examples=8))
     list(evaluate(wide, state.params, np.asarray(state.diverged_at)))
-    assert count_replicas._cache_size() == before + 1
+    assert measure_replicas._cache_size() == before + 1
 
 
 CURVES = (
@@ -254,7 +254,7 @@ def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder
     jax.clear_caches()
     compiled.clear()
     assert len(list(evaluate(cell, params, diverged_at))) == 40
-    assert compiled.count("jit(count_replicas)") == 4
+    assert compiled.count("jit(measure_replicas)") == 4
     assert len(compiled) <= 6, compiled
 
 

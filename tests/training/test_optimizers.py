@@ -1,7 +1,6 @@
 """Optimisers and schedules: values from outside the package, and choices that a user adds."""
 
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ import optax
 import pytest
 
 from experiments.compare import parse
+from extension import add_to_package, copy_package, run_program
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
 from rope_jax.study.settings import TrainConfig
 from rope_jax.training.train import fit, learning_rate, optimizer
@@ -176,16 +176,14 @@ def test_help_lists_the_options_of_classes_that_a_config_defines(tmp_path, capsy
 
 
 def test_an_optimizer_and_a_schedule_in_the_package_take_one_file_and_one_line(tmp_path):
-    shutil.copytree(ROOT / "rope_jax", tmp_path / "rope_jax", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "rope_jax" / "optimizers" / "signs.py").write_text('"""More choices."""\n' + CHOICES)
-    with (tmp_path / "rope_jax" / "optimizers" / "__init__.py").open("a") as file:
-        file.write("from rope_jax.optimizers.signs import *\n")
+    package = copy_package(tmp_path)
+    add_to_package(package, "optimizers", "signs", '"""More choices."""\n' + CHOICES)
     (tmp_path / "config.py").write_text(CONFIG.format(module="rope_jax.optimizers"))
     for folder in ("experiments", "tests"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    command = """
+    program = """
 import sys
-sys.path[:0] = [".", "tests"]
+sys.path.insert(0, "tests")
 from pathlib import Path
 import test_architecture as checks
 checks.test_imports_point_one_way()
@@ -195,7 +193,5 @@ from experiments.compare import main
 main(["config.py", "--out", "out", "--train.optimizer.size", "0.5", "--evaluate.examples", "4"])
 from rope_jax.study.store import read_rows
 assert {row["status"] for row in read_rows(Path("out/rows.jsonl"))} == {"ok"}
-assert sys.modules["rope_jax"].__file__.startswith(str(Path.cwd()))
 """
-    done = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_program(package, program)

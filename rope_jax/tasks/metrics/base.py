@@ -10,7 +10,7 @@ from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.names import snake_case
 
-__all__ = ["Metric", "is_filling", "is_wrong"]
+__all__ = ["Metric", "examples_where", "is_wrong"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +40,15 @@ def is_wrong(logits: jax.Array, batch: Batch) -> jax.Array:
     return batch.answer_mask & (jnp.argmax(logits, axis=-1) != batch.targets)
 
 
-def is_filling(batch: Batch) -> jax.Array:
-    """bool [B]: the examples without any answer token, which count for nothing."""
-    return ~jnp.any(batch.answer_mask, axis=-1)
+def examples_where(holds: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    """The sum and the count of a metric that is a fraction of examples; examples without any answer token count for nothing.
+
+    Args:
+      holds: bool [B], for each example whether it belongs to the fraction.
+      batch: of the same B examples.
+
+    Returns:
+      How many examples hold, and how many there are, both int32 [].
+    """
+    counted = jnp.any(batch.answer_mask, axis=-1)
+    return jnp.sum(counted & holds, dtype=jnp.int32), jnp.sum(counted, dtype=jnp.int32)

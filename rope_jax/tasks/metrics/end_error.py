@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.formats import EOS
-from rope_jax.tasks.metrics.base import Metric, is_filling, is_wrong
+from rope_jax.tasks.metrics.base import Metric, examples_where, is_wrong
 
 __all__ = ["EndError"]
 
@@ -21,5 +21,4 @@ class EndError(Metric):
 
     def measure(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
         about_end = (jnp.argmax(logits, axis=-1) == EOS) | (batch.targets == EOS)
-        wrong = jnp.any(is_wrong(logits, batch) & about_end, axis=-1)
-        return jnp.sum(wrong, dtype=jnp.int32), jnp.sum(~is_filling(batch), dtype=jnp.int32)
+        return examples_where(jnp.any(is_wrong(logits, batch) & about_end, axis=-1), batch)

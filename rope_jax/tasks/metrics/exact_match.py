@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rope_jax.tasks.batch import Batch
-from rope_jax.tasks.metrics.base import Metric, is_filling, is_wrong
+from rope_jax.tasks.metrics.base import Metric, examples_where, is_wrong
 
 __all__ = ["ExactMatch"]
 
@@ -16,6 +16,4 @@ class ExactMatch(Metric):
     """The fraction of examples whose answer tokens are all predicted right."""
 
     def measure(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        counted = ~is_filling(batch)
-        exact = counted & ~jnp.any(is_wrong(logits, batch), axis=-1)
-        return jnp.sum(exact, dtype=jnp.int32), jnp.sum(counted, dtype=jnp.int32)
+        return examples_where(~jnp.any(is_wrong(logits, batch), axis=-1), batch)
