@@ -75,6 +75,23 @@ def compiled(_names_of_programs: list[str]) -> list[str]:
 
 
 @pytest.fixture
+def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The implementations that attention asks of `jax.nn.dot_product_attention`, on a machine that seems to have cuDNN's kernel.
+
+    There is no GPU here, so XLA's form of that function stands in for the kernel.
+    """
+    fused, calls = jax.nn.dot_product_attention, []
+
+    def stand_in(*args, implementation, **options):
+        calls.append(implementation)
+        return fused(*args, implementation="xla", **options)
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
+    monkeypatch.setattr("rope_jax.model.attention.has_fused_kernel", lambda: True)
+    return calls
+
+
+@pytest.fixture
 def toy() -> Experiment:
     return toy_experiment()
 

@@ -76,23 +76,14 @@ def test_a_switch_is_used():
     assert "length=3" in program(scan_layers=True)
 
 
-def test_fused_attention_is_left_out_when_it_is_switched_off(monkeypatch):
-    """There is no GPU here: XLA's form of `jax.nn.dot_product_attention` stands in for cuDNN's."""
-    fused, calls = jax.nn.dot_product_attention, []
-
-    def stand_in(*args, implementation, **options):
-        calls.append(implementation)
-        return fused(*args, implementation="xla", **options)
-
-    monkeypatch.setattr(jax.nn, "dot_product_attention", stand_in)
-    monkeypatch.setattr("rope_jax.model.attention.has_fused_kernel", lambda: True)
+def test_fused_attention_is_left_out_when_it_is_switched_off(fused_calls):
     config = replace(CONFIG, compute_dtype="bfloat16")
     tokens, positions = jnp.zeros((2, 9), int), Positions(query=jnp.arange(9))
     for switches, count in (({}, 3), ({"fused_attention": False}, 0), ({"attention": "reference"}, 0)):
         init, apply = functional(config, 10, rj.RoPE(), implementation=Implementation(**switches))
-        calls.clear()
+        fused_calls.clear()
         apply(init(jax.random.key(0)), tokens, positions)
-        assert calls == ["cudnn"] * count, switches
+        assert fused_calls == ["cudnn"] * count, switches
 
 
 def test_training_takes_the_same_steps(toy_cell):
