@@ -129,7 +129,7 @@ class EvaluateConfig(TypedDataclass):
 
     Attributes:
       lengths: symbols of x, each a point of the curve.
-      examples: test examples a length: one number for all lengths, or one for each.
+      examples: test examples per length: one number for all lengths, or one for each.
       metrics: measured besides the metrics of the task; each is one more column of the rows.
     """
 

@@ -193,6 +193,42 @@ def test_in_the_package_by_one_file_and_one_line(tmp_path):
     assert (width, exponent) == (2.0, 1.0)
 
 
+def test_an_encoder_without_a_card_makes_no_test_of_the_lists_fail(tmp_path):
+    package = copy_package(tmp_path)
+    for name in ("experiments", "docs", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    source = """
+\"\"\"Nothing, twice.\"\"\"
+
+from dataclasses import dataclass
+
+from .base import Encoder
+
+__all__ = ["Plain"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain(Encoder):
+    \"\"\"The identity.\"\"\"
+
+    size: int
+"""
+    add_to_package(package, "encoders", "plain", source.lstrip())
+    program = """
+import sys
+sys.path[:0] = ["tests", "tests/experiments"]
+import examples, test_architecture, test_catalogue
+from rope_jax import Plain
+assert Plain in map(type, examples.ENCODERS)
+test_catalogue.test_the_page_is_made_from_the_code()
+test_catalogue.test_the_page_of_all_classes_has_a_section_and_a_line_for_each()
+for name, test in vars(test_architecture).items():
+    if name.startswith("test_") and "base_dependencies" not in name:
+        test()
+"""
+    run_program(package, program)
+
+
 def test_in_a_users_own_files(tmp_path, monkeypatch):
     """The classes in a file beside the config, which imports them; through the commands."""
     monkeypatch.chdir(tmp_path)

