@@ -19,6 +19,7 @@ from .combine import *
 from .layers import *
 from .positions.base import *
 from .rotary.base import *
+from .rotary.frequencies import *
 from .rotary.functional import *
 from .rotary.rope import *
 from .rotary.scaling.base import *

@@ -57,6 +57,7 @@ class Requirements:
       whole_positions: positions must be integers.
       max_position: the largest position that it can encode; None is no limit.
       beyond: the error for a larger position, a format string with {position} and {length}, which is position + 1.
+      causal: attention must be causal.
       length: it reads the current length, so the length of the answer is privileged information.
       original_lengths: the trained lengths, in input positions, that its options state.
       per_layer: layers differ. Every leaf of `tables` has a leading axis of `dims.num_layers`, and layer i gets entry i.
@@ -67,6 +68,7 @@ class Requirements:
     whole_positions: bool = False
     max_position: int | None = None
     beyond: str = "position {position} is too large for this encoder; keep to smaller positions"
+    causal: bool = False
     length: bool = False
     original_lengths: frozenset[int] = frozenset()
     per_layer: bool = False
@@ -88,6 +90,7 @@ class Requirements:
             whole_positions=any(one.whole_positions for one in every),
             max_position=tightest.max_position,
             beyond=tightest.beyond,
+            causal=any(one.causal for one in every),
             length=any(one.length for one in every),
             original_lengths=frozenset().union(*(one.original_lengths for one in every)),
             per_layer=any(one.per_layer for one in every),
@@ -185,6 +188,7 @@ def check_requirements(
     position_axes: int | None = None,
     real_positions: bool = False,
     max_position: int = 0,
+    causal: bool = True,
 ) -> None:
     """Raises ValueError unless a model of these sizes can use the encoder with such positions. It traces nothing.
 
@@ -194,10 +198,18 @@ def check_requirements(
       position_axes: how many axes the positions have; None for positions without an axis of axes.
       real_positions: whether positions are real numbers.
       max_position: the largest position.
+      causal: whether attention is causal.
     """
     if several := getattr(encoder, "encoders", ()):
         for one in several:
-            check_requirements(one, dims, position_axes=position_axes, real_positions=real_positions, max_position=max_position)
+            check_requirements(
+                one,
+                dims,
+                position_axes=position_axes,
+                real_positions=real_positions,
+                max_position=max_position,
+                causal=causal,
+            )
         return
     needs, name = encoder.requirements, type(encoder).__name__
     for check in needs.sizes:
@@ -216,5 +228,7 @@ def check_requirements(
             f"{name} needs integer positions, but these are real numbers; use an encoder that is a function of real positions, "
             "such as Sinusoidal, RoPE, ALiBi or Kerple"
         )
+    if needs.causal and not causal:
+        raise ValueError(f"{name} is defined for causal attention, but this attention is two-sided; use another encoder")
     if needs.max_position is not None and max_position > needs.max_position:
         raise ValueError(needs.beyond.format(position=max_position, length=max_position + 1))

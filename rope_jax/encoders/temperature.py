@@ -7,6 +7,8 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from ._internal.arrays import fits_batch
+from ._internal.inputs import numbers, whole
 from .base import Dims, Encoder, Params, Requirements, Tables
 from .positions.base import Positions
 
@@ -26,18 +28,15 @@ def log_n_scale(n: jax.Array | int, *, original_length: int) -> jax.Array:
       float32 [...].
 
     Raises:
-      ValueError: original_length is below 2; the logarithm of 1 is 0.
+      ValueError: original_length is below 2 (the logarithm of 1 is 0), or a concrete n is below 1 or not finite.
     """
     _require_long(original_length)
-    return jnp.maximum(1.0, jnp.log(jnp.asarray(n, jnp.float32)) / math.log(original_length))
+    return jnp.maximum(1.0, jnp.log(numbers("n", n, lowest=1).astype(jnp.float32)) / math.log(original_length))
 
 
 def _require_long(original_length: int) -> None:
-    if original_length < 2:
-        raise ValueError(
-            f"LogN original_length must be at least 2, got {original_length}: the logarithm of 1 is 0; it is the trained length "
-            "in input positions"
-        )
+    hint = "the logarithm of 1 is 0; it is the trained length in input positions"
+    whole("LogN original_length", original_length, lowest=2, hint=hint)
 
 
 def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
@@ -67,7 +66,7 @@ class LogitScale(Encoder):
     scale: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale < math.inf:
+        if self.scale <= 0:
             raise ValueError(f"LogitScale scale must be positive, got {self.scale}; 1.0 changes nothing")
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
@@ -118,6 +117,12 @@ class LogN(Encoder):
         return jnp.expand_dims(jnp.maximum(1.0, jnp.log(jnp.maximum(query, 0.0) + 1) * prepared), (-2, -1))
 
     def rotate(self, tables: jax.Array, q: jax.Array, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+        wanted = q.shape[-3] if self.by == "position" else 1
+        if tables.shape[-3] != wanted or not fits_batch(tables.shape[:-3], q.shape[:-3]):
+            raise ValueError(
+                f"LogN has scales of shape {tables.shape[:-2]} for the tokens {q.shape[:-2]} of q; give one position for each "
+                "token and one length for each example"
+            )
         return _scaled(q, jnp.reshape(tables, (1,) * (q.ndim - tables.ndim) + tables.shape)), k
 
     @property

@@ -1,4 +1,4 @@
-"""Attention: softmax(q k^T / sqrt(D) + bias) v under a causal mask (Vaswani et al. 2017, eq. 1).
+"""Attention: softmax(q k^T / sqrt(D) + bias) v under the mask of `Positions.visible` (Vaswani et al. 2017, eq. 1).
 
 `attend` and `attend_reference` compute the same function. `attend_reference` is the formula, all queries at once. `attend` works
 in blocks of queries. A block's scores are [H, block, Tk], and the backward pass computes them again if there are several blocks.
@@ -12,10 +12,12 @@ from itertools import pairwise
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 from jax import lax
 
 from rope_jax.encoders._internal.arrays import leading, with_query_heads
+from rope_jax.encoders._internal.inputs import whole
 from rope_jax.encoders.positions import Positions
 from rope_jax.model import block_sizes
 
@@ -31,7 +33,7 @@ def attend_reference(
     *,
     bias: BiasFunction = lambda q, k, positions: None,
 ) -> jax.Array:
-    """Causal attention of all queries at once.
+    """Attention of all queries at once.
 
     Args:
       q, k, v, positions, bias: as in `attend`.
@@ -42,7 +44,7 @@ def attend_reference(
     Raises:
       ValueError: as `attend`.
     """
-    positions.require_fit(q, k)
+    _require_shapes(q, k, v, positions)
     k, v = with_query_heads(q, k), with_query_heads(q, v)
     scores = jnp.einsum("...thd,...shd->...hts", q, k, preferred_element_type=jnp.float32) / math.sqrt(q.shape[-1])
     score_bias = bias(q, k, positions)
@@ -65,15 +67,16 @@ def attend(
     block_size: int | None = None,
     fused: bool = True,
 ) -> jax.Array:
-    """Causal attention in blocks of queries.
+    """Attention in blocks of queries.
 
     Args:
       q: [..., Tq, H, D], already rotated.
       k, v: [..., Tk, Hk, D]; Hk divides H, and each key head serves H / Hk consecutive query heads (grouped-query attention).
-      positions: the positions of queries and keys, and their order, which decides which keys a query sees. `bias` gets the
-        positions of the block's queries and of their keys.
+      positions: the positions of queries and keys, and their order, which decides which keys a query sees (all, where they say
+        causal=False). `bias` gets the positions of the block's queries and of their keys.
       bias: an encoder's hook `bias`: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
-      block_size: queries per block; None chooses by device and shape (`block_sizes.query_block_size`).
+      block_size: queries per block, at least 1; None chooses by device and shape (`block_sizes.query_block_size`). Under
+        `jax.export`, a symbolic number of queries or keys is one block: cutting it into blocks needs a known number.
       fused: use cuDNN's fused kernel where it computes the same function: on a GPU that has it, in half precision, for
         self-attention in the usual order without a bias or documents, with D a multiple of 8 up to 128.
 
@@ -81,17 +84,17 @@ def attend(
       [..., Tq, H, D] in q's dtype; scores, bias and softmax are float32.
 
     Raises:
-      ValueError: the positions do not fit q and k, or the heads of k do not divide those of q.
+      ValueError: q, k, v and the positions do not fit each other, the heads of k do not divide those of q, or block_size is
+        below 1.
     """
-    positions.require_fit(q, k)
+    _require_shapes(q, k, v, positions)
     length = q.shape[-3]
-    if block_size is None:
-        block_size = block_sizes.query_block_size(length, k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
-    usual = positions.key is None and positions.query_order is None and positions.key_order is None
+    block_size = _block_size(q, k) if block_size is None else whole("block_size", block_size, lowest=1)
+    usual = positions.causal and positions.key is None and positions.query_order is None and positions.key_order is None
     if fused and usual and _fused_computes(q, k, v, positions, bias):
         flat = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
         return jax.nn.dot_product_attention(*flat, is_causal=True, implementation="cudnn").reshape(q.shape)
-    if length <= block_size:
+    if any(map(jax.export.is_symbolic_dim, (length, k.shape[-3]))) or length <= block_size:
         return _attend(q, k, v, positions, bias)
     filled = _filled_in(positions)
     if not usual:
@@ -102,6 +105,25 @@ def attend(
         section = _narrowed(_narrowed(filled, _QUERY_FIELDS, begin, end), _KEY_FIELDS, 0, end)
         outs.append(_in_blocks(q[..., begin:end, :, :], k[..., :end, :, :], v[..., :end, :, :], section, bias, block_size))
     return jnp.concatenate(outs, axis=-3)
+
+
+def _require_shapes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions) -> None:
+    """Raises ValueError unless q, k, v and the positions fit each other."""
+    for name, x in (("q", q), ("k", k), ("v", v)):
+        if x.ndim < 3 or not jnp.issubdtype(x.dtype, jnp.floating):
+            raise ValueError(f"{name} must be floats with the axes [..., T, H, D], got {x.dtype} {x.shape}; reshape or cast it")
+    if q.shape[-1] != k.shape[-1] or k.shape[-3:-1] != v.shape[-3:-1]:
+        raise ValueError(
+            f"k must have the head dim of q, and v the tokens and heads of k, got q {q.shape}, k {k.shape} and v {v.shape}"
+        )
+    positions.require_fit(q, k)
+
+
+def _block_size(q: jax.Array, k: jax.Array) -> int:
+    """How many queries are one block by default."""
+    sizes = (q.shape[-3], k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
+    # a symbolic batch counts as one example
+    return block_sizes.query_block_size(*(1 if jax.export.is_symbolic_dim(size) else size for size in sizes))
 
 
 def has_fused_kernel() -> bool:
@@ -190,8 +212,9 @@ def _narrowed(positions: Positions, names: tuple[str, ...], begin: int, end: int
 def _cut(x: jax.Array, axis: int, block_size: int) -> jax.Array:
     """x with one axis cut into blocks, which become the first axis; the last block is padded with the last entry."""
     axis = axis % x.ndim
-    missing = -x.shape[axis] % block_size
-    x = jnp.pad(x, [(0, missing if i == axis else 0) for i in range(x.ndim)], mode="edge")
+    if missing := -x.shape[axis] % block_size:
+        last = lax.slice_in_dim(x, -1, None, axis=axis)  # jnp.pad slices every axis, which a sharded one does not allow
+        x = jnp.concatenate([x, jnp.repeat(last, missing, axis=axis)], axis=axis)
     return jnp.moveaxis(x.reshape(*x.shape[:axis], -1, block_size, *x.shape[axis + 1 :]), axis, 0)
 
 

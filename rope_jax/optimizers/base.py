@@ -3,7 +3,6 @@
 A new optimiser or schedule is one class, in this folder or in a file of the user's that a config imports.
 """
 
-import math
 from dataclasses import dataclass
 
 import optax
@@ -52,11 +51,11 @@ class Schedule(_Choice):
 
 
 def require_not_negative(config: TypedDataclass, *names: str) -> None:
-    """Raises ValueError for the first of these options that is negative, infinite or not a number."""
+    """Raises ValueError for the first of these options that is negative."""
     for name in names:
         value = getattr(config, name)
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{type(config).__name__} {name} must be finite and not negative, got {value!r}")
+        if value < 0:
+            raise ValueError(f"{type(config).__name__} {name} must not be negative, got {value!r}")
 
 
 def require_decay_rate(config: TypedDataclass, *names: str) -> None:

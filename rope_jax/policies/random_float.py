@@ -26,8 +26,8 @@ class RandomFloat(Policy):
     max_position: float
 
     def __post_init__(self) -> None:
-        if not 0 < self.max_position < math.inf:
-            raise ValueError(f"RandomFloat max_position must be positive and finite, got {self.max_position}")
+        if self.max_position <= 0:
+            raise ValueError(f"RandomFloat max_position must be positive, got {self.max_position}")
 
     def positions(self, keys: jax.Array, batch: Batch) -> Positions:
         size = batch.tokens.shape[-1]

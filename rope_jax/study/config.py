@@ -223,6 +223,7 @@ def check_compatible(cell: Cell) -> None:
                     position_axes=policy.axes,
                     real_positions=policy.real,
                     max_position=policy.reach(length) - 1,
+                    causal=cell.task.causal,
                 )
             except ValueError as error:
                 raise ValueError(f"{described(encoder)} does not fit {described(policy)} and the model: {error}") from error

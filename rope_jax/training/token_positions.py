@@ -1,4 +1,4 @@
-"""The positions of a batch's tokens, with the order of tokens that the task's attention needs."""
+"""The positions of a batch's tokens, for attention as the task defines it: causal or two-sided."""
 
 from dataclasses import replace
 
@@ -10,11 +10,9 @@ from rope_jax.policies import Policy
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 
-_UNSEEN_ORDER = 2**31 - 1  # the largest int32: no query sees a key of this order
-
 
 def token_positions(task: Task, policy: Policy, keys: jax.Array, batch: Batch) -> Positions:
-    """The policy's positions; in a task that is not causal, with an order in which every token sees the whole example.
+    """The policy's positions; in a task that is not causal, every token sees the whole example.
 
     Args:
       task: says whether attention is causal.
@@ -23,15 +21,15 @@ def token_positions(task: Task, policy: Policy, keys: jax.Array, batch: Batch) -
       batch: of B examples.
 
     Returns:
-      Positions as the policy gives them. If the task is not causal, the order of all queries and all real keys is 0, and padded
-      keys have the largest order, so that no query sees them.
+      Positions as the policy gives them. If the task is not causal, they say so, and padded keys are a document of their own, so
+      that no query sees them.
     """
     positions = policy.positions(keys, batch)
     if task.causal:
         return positions
-    is_real = jnp.arange(batch.tokens.shape[-1])[None] < batch.lengths[:, None]
+    one_document = jnp.zeros(batch.tokens.shape, jnp.int32)
+    of_queries, of_keys = positions.segments or (one_document, one_document)
+    is_real = jnp.arange(batch.tokens.shape[-1], dtype=jnp.int32)[None] < batch.lengths[:, None]
     return replace(
-        positions,
-        query_order=jnp.zeros(batch.tokens.shape, jnp.int32),
-        key_order=jnp.where(is_real, 0, _UNSEEN_ORDER).astype(jnp.int32),
+        positions, causal=False, query_segment=of_queries, key_segment=jnp.where(is_real, of_keys, jnp.iinfo(jnp.int32).min)
     )

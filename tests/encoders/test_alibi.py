@@ -45,7 +45,7 @@ def test_a_bias_is_minus_slope_times_distance():
 
 
 @settings(deadline=None, max_examples=20)
-@given(shift=st.integers(-1000, 100_000), scale=st.floats(0, 8))
+@given(shift=st.integers(-1000, 100_000), scale=st.floats(0, 8, allow_subnormal=False, width=32))
 def test_only_distances_count_and_slopes_scale(shift, scale):
     positions = jnp.array([0, 3, 4, 11])
     encoder = rj.ALiBi(slope_scale=scale)
@@ -84,8 +84,8 @@ def test_gradients_are_finite_at_distance_zero():
 
 
 def test_what_it_cannot_do_is_refused():
-    with pytest.raises(ValueError, match="at least 1 head, got 0"):
+    with pytest.raises(ValueError, match="num_heads must be at least 1, got 0"):
         rj.alibi_slopes(0)
-    with pytest.raises(ValueError, match=re.escape("ALiBi slope_scale must be finite and not negative, got -1.0")):
+    with pytest.raises(ValueError, match=re.escape("ALiBi slope_scale must not be negative, got -1.0")):
         rj.ALiBi(slope_scale=-1)
     assert rj.ALiBi().retunable == {"slope_scale"}

@@ -238,7 +238,7 @@ def test_the_papers_rows_start_at_nothing_and_take_a_gradient():
     ("make", "message"),
     [
         (lambda: rj.CoPE(max_count=0), "CoPE max_count must be at least 1, got 0; it is one more than the largest count"),
-        (lambda: rj.CoPE(init_scale=-1.0), "CoPE init_scale must be finite and not negative, got -1.0"),
+        (lambda: rj.CoPE(init_scale=-1.0), "CoPE init_scale must not be negative, got -1.0"),
     ],
 )
 def test_what_it_cannot_do_is_refused(make, message):

@@ -119,7 +119,7 @@ def embedded(query: jax.Array, traced: bool = False) -> jax.Array:
         ),
         (lambda: rj.Learned(max_length=0), r"max_length must be at least 1, got 0"),
         (lambda: rj.Learned(max_length=-3), r"max_length must be at least 1, got -3"),
-        (lambda: rj.Learned(max_length=3, init_scale=-0.1), r"init_scale must be finite and not negative, got -0.1"),
+        (lambda: rj.Learned(max_length=3, init_scale=-0.1), r"init_scale must not be negative, got -0.1"),
     ],
 )
 def test_what_it_cannot_do_is_an_error(make, message: str) -> None:

@@ -214,7 +214,7 @@ def test_grid_is_causal(order: str) -> None:
         (lambda: rj.positions.from_mask(None), "from_mask computes positions from the mask of real tokens, got None"),
         (lambda: rj.positions.from_segment_ids(None), "from_segment_ids computes positions from the segment ids"),
         (lambda: rj.positions.grid(None, separator=2), "grid computes positions from the tokens, got None"),
-        (lambda: rj.positions.contiguous(3, offset=1.5), "offset must be an int or of an integer dtype, got 1.5"),
+        (lambda: rj.positions.contiguous(3, offset=1.5), "offset must be integers, got float64"),
         (lambda: rj.positions.grid(jnp.array([1, 3]), separator=2), "separator 2 does not occur in every example"),
         (lambda: rj.positions.grid(jnp.array([1, 2]), separator=2, order="spiral"), "'forward' or 'snake', got 'spiral'"),
     ],

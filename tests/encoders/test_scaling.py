@@ -349,12 +349,12 @@ DYNAMIC_KINDS = [rj.DynamicNTK, rj.DynamicLinear]
         ),
         *(
             (lambda f=f, k=k: k(factor=f), rf"{k.__name__} factor must be positive, got {f}")
-            for f in (0.0, -2.0, math.nan)
+            for f in (0.0, -2.0)
             for k in (rj.Linear, rj.NTK)
         ),
         *(
             (lambda f=f: rj.DynamicNTK(factor=f, original_length=26), rf"DynamicNTK factor must be positive, got {f}")
-            for f in (0.0, -2.0, math.nan)
+            for f in (0.0, -2.0)
         ),
         *(
             (lambda n=n, k=k: k(original_length=n), rf"{k.__name__} original_length must be at least 1, got {n}")

@@ -193,7 +193,7 @@ def test_gradients_are_those_of_the_formulas() -> None:
             ]
         ),
         (lambda: rj.sinusoidal_shift(1, 5), r"needs an even dim, got 5"),
-        (lambda: rj.sinusoidal_shift(1, 0), r"at least 1, got 0"),
+        (lambda: rj.sinusoidal_shift(1, 0), r"at least 2, got 0"),
         (lambda: rj.sinusoidal_shift(1, 4, base=-1.0), r"base must be positive, got -1.0"),
     ],
 )

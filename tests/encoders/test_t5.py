@@ -198,11 +198,11 @@ def test_initial_numbers_have_the_stated_spread():
             "max_distance must be above 8, got 8: every distance below 8 has a bucket by itself",
         ),
         (lambda: rj.t5_bucket(jnp.arange(3), bidirectional=True, num_buckets=3), "even and at least 4 when bidirectional, got 3"),
-        (lambda: rj.T5Bias(init_scale=-0.5), "T5Bias init_scale must be finite and not negative, got -0.5"),
-        (lambda: rj.T5Bias(init_scale=math.nan), "T5Bias init_scale must be finite and not negative, got nan"),
+        (lambda: rj.T5Bias(init_scale=-0.5), "T5Bias init_scale must not be negative, got -0.5"),
+        (lambda: rj.T5Bias(init_scale=math.nan), "T5Bias init_scale must be finite, got nan"),
         (
             lambda: rj.t5_bucket(jnp.array([0.5]), bidirectional=False),
-            "needs integer positions, got float32; round them, or use a bias that is a function of real distances, such as ALiBi",
+            "must be integers, got float32; round them, or use a bias of real distances, such as ALiBi",
         ),
         (
             lambda: biased(rj.T5Bias(), drawn(rj.T5Bias()), rj.Positions(query=jnp.array([0.0, 1.0]))),

@@ -174,7 +174,7 @@ def test_initial_numbers_have_the_stated_spread():
 @for_each(
     ("make", "message"),
     [
-        (lambda: rj.TransformerXL(init_scale=-0.1), "TransformerXL init_scale must be finite and not negative, got -0.1"),
+        (lambda: rj.TransformerXL(init_scale=-0.1), "TransformerXL init_scale must not be negative, got -0.1"),
         (
             lambda: rj.check_requirements(ENCODER, rj.Dims(width=7, num_heads=1, head_dim=7), max_position=9),
             "TransformerXL needs an even width, got 7: its sinusoids are pairs of a sine and a cosine",

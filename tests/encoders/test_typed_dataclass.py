@@ -120,7 +120,7 @@ def test_types_are_checked_before_the_values(kind):
         (lambda: EvenRoPE(base="10000"), "EvenRoPE base must be a float, got '10000'"),
         (lambda: EvenRoPE(arrangement="axial"), "arrangement='axial' arranges sections, but sections is None"),
         (lambda: EvenBias(axis=-1), "EvenBias axis must not be negative, got -1"),
-        (lambda: EvenBias(slope_scale=-1.0), "slope_scale must be finite and not negative, got -1.0"),
+        (lambda: EvenBias(slope_scale=-1.0), "slope_scale must not be negative, got -1.0"),
         (lambda: EvenMap(factor=0.0), "NTK factor must be positive, got 0.0"),
         (lambda: EvenTask(alphabet=0), "alphabet must be at least"),
         (lambda: EvenPoSE(max_position=0), "EvenPoSE max_position must be at least 1, got 0"),

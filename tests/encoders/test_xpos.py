@@ -215,8 +215,8 @@ def test_its_variants_are_ropes():
         (lambda: rj.xpos_decay(7), "rotary_dim must be even and at least 2, got 7: features are rotated in pairs"),
         (lambda: rj.xpos_decay(0), "rotary_dim must be even and at least 2, got 0: features are rotated in pairs"),
         (lambda: rj.XPos(scale_base=0.0), "XPos scale_base must be positive, got 0.0; the paper has 512.0"),
-        (lambda: rj.XPos(scale_base=math.inf), "XPos scale_base must be positive, got inf; the paper has 512.0"),
-        (lambda: rj.XPos(centre=math.nan), "XPos centre must be finite, got nan; 0.0 is the first position"),
+        (lambda: rj.XPos(scale_base=math.inf), "XPos scale_base must be finite, got inf"),
+        (lambda: rj.XPos(centre=math.nan), "XPos centre must be finite, got nan"),
         (
             lambda: rj.XPos(centre=1e6),
             "XPos centre=1000000.0 is more than 32695 positions from position 0, which is too far for float32",

@@ -66,7 +66,7 @@ def test_the_reference_equals_the_naive_form():
     bias = -np.array([0.5, 0.1])[:, None, None] * np.abs(3.0 * index[:, None] - 3.0 * index)
     got = attend_reference(q, k, v, Positions(query=jnp.arange(9) * 3), bias=slope_bias)
     np.testing.assert_allclose(got, naive(q, k, v, index, index, bias), rtol=2e-5, atol=2e-6)
-    with pytest.raises(ValueError, match=r"q \(9, 2, 4\) has 9 tokens, but there are 8 positions"):
+    with pytest.raises(ValueError, match=r"q \(9, 2, 4\) has 9 tokens, but query= of shape \(8,\) is for 8"):
         attend_reference(q, k, v, Positions(query=jnp.arange(8)))
 
 
@@ -166,11 +166,11 @@ def test_documents_are_kept_apart_with_a_cache_too():
         ({"key_segment": jnp.zeros(4, int)}, "segments must be known for queries and keys, but only one of them has segments"),
         (
             {"query_segment": jnp.zeros(1, int)},
-            "query_segment has 1 tokens, but there are 4 query positions; give one",
+            r"query_segment= of shape \(1,\) is for 1; give query_segment= one entry",
         ),
         (
             {"query_segment": jnp.zeros(4, int), "key_segment": jnp.zeros(3, int)},
-            "key_segment has 3 tokens, but there are 4 key positions",
+            r"key_segment= of shape \(3,\) is for 3; give key_segment= one entry",
         ),
     ],
 )

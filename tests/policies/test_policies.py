@@ -224,8 +224,8 @@ def require_training_or_refusal(encoder):
             Contiguous(offset=2**31 - 3),
             "would give positions up to 2147483659, which is too large for int32",
         ),
-        (rj.RoPE(), RandomOffset(max_position=2**32), "RandomOffset would give positions up to 4294967295"),
-        (rj.RoPE(), RandomFloat(max_position=1e39), "RandomFloat would give positions up to 99999"),
+        (rj.RoPE(), RandomFloat(max_position=2.0**32), "RandomFloat would give positions up to 4294967295"),
+        (rj.RoPE(), RandomFloat(max_position=1e38), "RandomFloat would give positions up to 99999"),
     ],
 )
 def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, message):
@@ -255,8 +255,8 @@ def test_impossible_pairs_are_refused_before_anything_runs(encoder, policy, mess
         (lambda: Randomized(max_position=0), "Randomized max_position must be at least 1, got 0"),
         (lambda: Randomized(max_position=2.5), "Randomized max_position must be an int, got 2.5"),
         (lambda: PoSE(max_position=9, chunks=0), "PoSE chunks must be at least 1, got 0"),
-        (lambda: RandomFloat(max_position=0.0), "RandomFloat max_position must be positive and finite, got 0.0"),
-        (lambda: RandomFloat(max_position=float("inf")), "RandomFloat max_position must be positive and finite, got inf"),
+        (lambda: RandomFloat(max_position=0.0), "RandomFloat max_position must be positive, got 0.0"),
+        (lambda: RandomFloat(max_position=float("inf")), "RandomFloat max_position must be finite, got inf"),
         (lambda: Grid(order="spiral"), "Grid order must be 'forward' or 'snake', got 'spiral'"),
         (lambda: Method(encoder=rj.RoPE(), policy="grid"), "Method policy must be an object of class Policy, got 'grid'"),
     ],

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from .._internal.checks import is_traced, require_scale
+from .._internal.arrays import rows
+from .._internal.inputs import known, require_not_negative
 from ..base import Dims, Encoder, Params, Requirements, Tables
 from ..positions.base import Positions
 
@@ -39,7 +39,7 @@ class Learned(Encoder):
     def __post_init__(self) -> None:
         if self.max_length < 1:
             raise ValueError(f"Learned max_length must be at least 1, got {self.max_length}")
-        require_scale("Learned init_scale", self.init_scale)
+        require_not_negative("Learned init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"table": self.init_scale * jax.random.normal(key, (self.max_length, dims.width), jnp.float32)}
@@ -56,21 +56,20 @@ class Learned(Encoder):
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         """Adds rows of the table. A position outside it is an error, or NaN where positions are traced; it is never clamped."""
-        p = positions.along(None, "Learned").query
+        positions = positions.along(None, "Learned")
+        positions.require_embeddings(x)
+        p = positions.query
         if not jnp.issubdtype(p.dtype, jnp.integer):
             raise ValueError(
                 f"Learned needs integer positions, got {p.dtype}; round them, or use an encoder that is a "
                 "function of real positions, such as Sinusoidal or RoPE"
             )
-        if not is_traced(p) and p.size:
-            known = np.asarray(p)
-            outside = known[(known < 0) | (known >= self.max_length)]
+        values = known(p)
+        if values is not None:
+            outside = values[(values < 0) | (values >= self.max_length)]
             if outside.size:
                 raise ValueError(
                     f"Learned(max_length={self.max_length}) has no row for position {outside[0]}; raise max_length, or "
                     f"evaluate this encoder at lengths up to {self.max_length}"
                 )
-        p = p.astype(jnp.int32)  # a narrower type may not hold max_length, which marks "no row" below
-        # mode="fill" counts negative positions from the end of the table, so they are replaced by max_length
-        rows = jnp.take(tables["table"], jnp.where(p < 0, self.max_length, p), axis=0, mode="fill", fill_value=jnp.nan)
-        return x + jnp.broadcast_to(rows, x.shape).astype(x.dtype)
+        return x + jnp.broadcast_to(rows(tables["table"], p), x.shape).astype(x.dtype)

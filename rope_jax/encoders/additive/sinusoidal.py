@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal.inputs import real, scalar, tokens, whole
 from ..base import Encoder, Requirements, Tables
 from ..positions.base import Positions
 
@@ -18,10 +19,8 @@ Spacing = Literal["vaswani", "tensor2tensor"]
 
 def inverse_wavelengths(dim: int, base: float, spacing: Spacing) -> np.ndarray:
     """float64 [ceil(dim / 2)]: the angular frequency of each sine, computed on the host."""
-    if dim < 1:
-        raise ValueError(f"sinusoidal dim must be at least 1, got {dim}")
-    if not base > 0:
-        raise ValueError(f"sinusoidal base must be positive, got {base}; the usual value is 10000.0")
+    dim = whole("sinusoidal dim", dim, lowest=1)
+    base = real("sinusoidal base", base, hint="the usual value is 10000.0")
     pairs = np.arange((dim + 1) // 2, dtype=np.float64)
     if spacing == "vaswani":
         return base ** (-2.0 * pairs / dim)
@@ -51,10 +50,12 @@ def sinusoidal(
       float32 [..., T, dim].
 
     Raises:
-      ValueError: dim is below 1, base is not positive, or the order or spacing is unknown.
+      ValueError: dim is below 1, base is not positive, the order or spacing is unknown, or concrete positions are no finite
+        numbers within the range of int32.
     """
     inverse = jnp.asarray(inverse_wavelengths(dim, base, spacing), jnp.float32)
-    angles = jnp.expand_dims(jnp.asarray(positions, jnp.float32), -1) * jnp.reshape(inverse, (1,) * jnp.ndim(positions) + (-1,))
+    places = tokens("positions", positions).astype(jnp.float32)
+    angles = jnp.expand_dims(places, -1) * jnp.reshape(inverse, (1,) * places.ndim + (-1,))
     sin, cos = jnp.sin(angles), jnp.cos(angles)
     if order == "concatenated":
         return jnp.concatenate([sin, cos[..., : dim // 2]], axis=-1)
@@ -67,7 +68,7 @@ def sinusoidal_shift(offset: float, dim: int, *, base: float = 10_000.0) -> jax.
     """The matrix that shifts an interleaved encoding by `offset`: PE(p + offset) = shift @ PE(p) (arXiv:1706.03762, section 3.5).
 
     Args:
-      offset: the shift in positions, of any sign; may be traced.
+      offset: the shift in positions, one number of any sign; may be traced.
       dim: features; even, because each pair needs its sine and its cosine.
       base: as in `sinusoidal`.
 
@@ -77,11 +78,11 @@ def sinusoidal_shift(offset: float, dim: int, *, base: float = 10_000.0) -> jax.
     Raises:
       ValueError: dim is odd or below 1, or base is not positive.
     """
-    if dim % 2:
+    if whole("sinusoidal_shift dim", dim, lowest=2) % 2:
         raise ValueError(
             f"sinusoidal_shift needs an even dim, got {dim}: the last sine of an odd dim has no cosine; add or drop a feature"
         )
-    angles = jnp.asarray(offset, jnp.float32) * jnp.asarray(inverse_wavelengths(dim, base, "vaswani"), jnp.float32)
+    angles = scalar("sinusoidal_shift offset", offset) * jnp.asarray(inverse_wavelengths(dim, base, "vaswani"), jnp.float32)
     sines, cosines = 2 * np.arange(dim // 2), 2 * np.arange(dim // 2) + 1
     shift = jnp.zeros((dim, dim), jnp.float32)
     shift = shift.at[sines, sines].set(jnp.cos(angles)).at[sines, cosines].set(jnp.sin(angles))
@@ -118,6 +119,7 @@ class Sinusoidal(Encoder):
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise ValueError(f"Sinusoidal adds to floats, got {x.dtype}; cast x first")
-        query = positions.along(None, "Sinusoidal").query
-        added = sinusoidal(query, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
+        positions = positions.along(None, "Sinusoidal")
+        positions.require_embeddings(x)
+        added = sinusoidal(positions.query, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)
         return x + jnp.broadcast_to(added, x.shape).astype(x.dtype)

@@ -1,12 +1,12 @@
 """ALiBi, a penalty on distance (Press et al. 2022, arXiv:2108.12409), and hard-ALiBi, windows of heads (arXiv:2402.01032)."""
 
-import math
 from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal.inputs import whole
 from ..base import Dims, Params, Requirements
 from ..positions.base import Positions
 from .base import Bias, distances, offsets, per_head
@@ -27,8 +27,7 @@ def alibi_slopes(num_heads: int) -> jax.Array:
     Raises:
       ValueError: num_heads < 1.
     """
-    if num_heads < 1:
-        raise ValueError(f"ALiBi needs at least 1 head, got {num_heads}; give the number of attention heads")
+    num_heads = whole("ALiBi num_heads", num_heads, lowest=1, hint="give the number of attention heads")
     power = 2 ** (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8.0 * np.arange(1, power + 1) / power)
     between = 2.0 ** (-8.0 * np.arange(1, 2 * power + 1, 2) / (2 * power))
@@ -46,7 +45,7 @@ def alibi_bias(q_positions: jax.Array, k_positions: jax.Array, num_heads: int) -
     Returns:
       float32 [..., H, Tq, Tk].
     """
-    return _penalty(Positions(query=q_positions, key=k_positions), alibi_slopes(num_heads))
+    return _penalty(Positions(query=q_positions, key=k_positions).along(None, "alibi_bias"), alibi_slopes(num_heads))
 
 
 def _penalty(positions: Positions, slopes: jax.Array) -> jax.Array:
@@ -73,8 +72,8 @@ class ALiBi(Bias):
     slope_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.slope_scale < math.inf:
-            raise ValueError(f"ALiBi slope_scale must be finite and not negative, got {self.slope_scale}; the paper has 1.0")
+        if self.slope_scale < 0:
+            raise ValueError(f"ALiBi slope_scale must not be negative, got {self.slope_scale}; the paper has 1.0")
 
     def prepare(self, params: Params, length: jax.Array | int | None, dims: Dims) -> jax.Array:
         return self.slope_scale * alibi_slopes(dims.num_heads)
@@ -131,7 +130,7 @@ class HardALiBi(Bias):
 
     def bias(self, tables: jax.Array, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions = self.positions_of(q, k, positions)
-        back = -jnp.expand_dims(offsets(positions), -3).astype(jnp.float32)
+        back = -jnp.expand_dims(offsets(positions), -3)
         width = per_head(tables, back)
         # far below every logit, and finite, so that the sum of two such biases is finite too
         return jnp.where(((back >= 0) & (back <= width)) | jnp.isinf(width), 0.0, jnp.finfo(jnp.float32).min / 4)

@@ -1,11 +1,12 @@
 """What encoders that add to the attention logits have in common."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
-from .._internal.arrays import leading, pairwise, wide
+from .._internal.arrays import difference, distance, leading, pairwise
 from ..base import Encoder, Requirements, Tables
 from ..positions.base import Positions
 
@@ -13,7 +14,7 @@ __all__ = ["Bias"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bias(Encoder):
+class Bias(Encoder, ABC):
     """Base of encoders that add a function of positions to the logits. A subclass defines `bias`.
 
     Attributes:
@@ -30,9 +31,9 @@ class Bias(Encoder):
     def requirements(self) -> Requirements:
         return Requirements(position_axes=None if self.axis is None else (self.axis + 1, None))
 
+    @abstractmethod
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
-        """What is added to the logits, as in `Encoder.bias`; a subclass defines it."""
-        raise TypeError(f"{type(self).__name__} defines no bias(tables, q, k, positions); an encoder of class Bias adds one")
+        """What is added to the logits, as in `Encoder.bias`."""
 
     def positions_of(self, q: jax.Array, k: jax.Array, positions: Positions) -> Positions:
         """The positions on the axis that is read.
@@ -46,14 +47,15 @@ class Bias(Encoder):
 
 
 def offsets(positions: Positions) -> jax.Array:
-    """int32 or float32 [..., Tq, Tk]: key position minus query position; integers are subtracted without rounding."""
-    query, key = pairwise(wide(positions.query), wide(positions.keys))
-    return key - query
+    """float32 [..., Tq, Tk]: key position minus query position; integers are subtracted without rounding."""
+    query, key = pairwise(positions.query, positions.keys)
+    return difference(key, query)
 
 
 def distances(positions: Positions) -> jax.Array:
     """float32 [..., 1, Tq, Tk]: |q - k|, with an axis for heads."""
-    return jnp.expand_dims(jnp.abs(offsets(positions)).astype(jnp.float32), -3)
+    query, key = pairwise(positions.query, positions.keys)
+    return jnp.expand_dims(distance(query, key).astype(jnp.float32), -3)
 
 
 def per_head(x: jax.Array, distance: jax.Array) -> jax.Array:

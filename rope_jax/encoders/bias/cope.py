@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from .._internal.arrays import leading, with_query_heads
-from .._internal.checks import require_scale
-from ..base import Dims, Encoder, Params, Tables
+from .._internal.inputs import require_not_negative
+from ..base import Dims, Encoder, Params, Requirements, Tables
 from ..positions.base import Positions
 
 __all__ = ["CoPE"]
@@ -43,13 +43,19 @@ class CoPE(Encoder):
     def __post_init__(self) -> None:
         if self.max_count < 1:
             raise ValueError(f"CoPE max_count must be at least 1, got {self.max_count}; it is one more than the largest count")
-        require_scale("CoPE init_scale", self.init_scale)
+        require_not_negative("CoPE init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         return {"rows": self.init_scale * jax.random.normal(key, (self.max_count, dims.head_dim), jnp.float32)}
 
+    @property
+    def requirements(self) -> Requirements:
+        return Requirements(causal=True)
+
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions.require_fit(q, k)
+        positions.require_causal("CoPE")
+        positions.require_counted("CoPE")
         q, k = q.astype(jnp.float32), with_query_heads(q, k).astype(jnp.float32)
         scores = jnp.einsum("...thd,...shd->...hts", q, k, precision=lax.Precision.HIGHEST) / math.sqrt(q.shape[-1])
         seen = jnp.broadcast_to(leading(jnp.expand_dims(positions.visible(), -3), scores.ndim), scores.shape)

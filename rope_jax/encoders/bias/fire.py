@@ -1,6 +1,5 @@
 """FIRE: a learned function of the distance relative to the query's position (Li et al. 2024, arXiv:2310.04418)."""
 
-import math
 from dataclasses import dataclass
 
 import jax
@@ -42,7 +41,7 @@ class Fire(Bias):
         if self.hidden < 1:
             raise ValueError(f"Fire hidden must be at least 1, got {self.hidden}; the paper has 32")
         for name, usual in (("init_c", 0.1), ("init_threshold", 512.0)):
-            if not 0 < getattr(self, name) < math.inf:
+            if getattr(self, name) <= 0:
                 raise ValueError(f"Fire {name} must be positive, got {getattr(self, name)}; the paper has {usual}")
 
     def init(self, key: jax.Array, dims: Dims) -> Params:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from .._internal.arrays import pairwise
+from .._internal.arrays import distance, pairwise
 from ..base import Encoder, Tables
 from ..positions.base import Positions
 
@@ -16,10 +16,11 @@ __all__ = ["SlidingWindow"]
 class SlidingWindow(Encoder):
     """Lets a query see the last `size` tokens, including itself (Beltagy et al. 2020, arXiv:2004.05150, section 3.1).
 
-    It counts tokens by their order. With a cache of keys whose positions are not consecutive, `Positions` needs query_order and
+    In two-sided attention (`Positions(causal=False)`) it sees as many tokens after it as before it. Tokens are counted by their
+    order. With a cache of keys whose positions are not consecutive, `Positions` needs query_order and
     key_order. Hugging Face's `sliding_window` is `size`.
 
-    Formula: bias[q, k] = 0 if order(q) - order(k) < size, else -8e37 (no weight)
+    Formula: bias[q, k] = 0 if order(q) - order(k) < size, else -8e37 (no weight); |order(q) - order(k)| in two-sided attention
     Extrapolates: yes, the window has the same width at every length; tokens more than layers x (size - 1) back have no effect
     Knows: nothing
 
@@ -28,7 +29,7 @@ class SlidingWindow(Encoder):
       [[True, True, True], [True, True, True], [False, True, True]]
 
     Attributes:
-      size: the number of tokens that a query sees.
+      size: the number of tokens that a query sees; in two-sided attention, on each side, and both sides include itself.
     """
 
     size: int
@@ -39,6 +40,7 @@ class SlidingWindow(Encoder):
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions.require_fit(q, k)
+        positions.require_counted("SlidingWindow")
         query, key = pairwise(*positions.orders)
         if not jnp.issubdtype(jnp.result_type(query, key), jnp.integer):
             raise ValueError(
@@ -46,4 +48,6 @@ class SlidingWindow(Encoder):
                 "numbers here; give query_order and key_order"
             )
         # far below every logit, and finite, so that the sum of two such biases is finite too
-        return jnp.expand_dims(jnp.where(query - key < self.size, 0.0, jnp.finfo(jnp.float32).min / 4), -3)
+        inside = distance(query, key) < self.size
+        inside = inside | (key > query) if positions.causal else inside
+        return jnp.expand_dims(jnp.where(inside, 0.0, jnp.finfo(jnp.float32).min / 4), -3)

@@ -7,12 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from .._internal.checks import require_scale
+from .._internal.arrays import rows
+from .._internal.inputs import integers, require_not_negative, whole
 from ..base import Dims, Params, Requirements, Tables
 from ..positions.base import Positions
 from .base import Bias, offsets
 
 __all__ = ["T5Bias", "t5_bucket"]
+
+_LARGEST_MAX_DISTANCE = 2**24  # float32, in which the released code computes buckets, holds every distance up to here
 
 
 def _bucket_of_distance(buckets: int, max_distance: int) -> np.ndarray:
@@ -30,6 +33,8 @@ def _bucket_of_distance(buckets: int, max_distance: int) -> np.ndarray:
 
 def _require_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> int:
     """The number of buckets for one direction; ValueError if single distances or far distances would have no bucket."""
+    whole("T5 num_buckets", num_buckets)
+    whole("T5 max_distance", max_distance, highest=_LARGEST_MAX_DISTANCE, hint="the usual value is 128")
     directions = 2 if bidirectional else 1
     if num_buckets < 2 * directions or num_buckets % directions:
         raise ValueError(
@@ -60,21 +65,14 @@ def t5_bucket(relative_position: jax.Array, *, bidirectional: bool, num_buckets:
     Raises:
       ValueError: relative positions have a float dtype, or num_buckets and max_distance leave no bucket for some distance.
     """
-    relative = jnp.asarray(relative_position)
-    if not jnp.issubdtype(relative.dtype, jnp.integer):
-        raise ValueError(_needs_whole("t5_bucket", relative.dtype))
+    relative = integers("relative_position", relative_position, hint="round them, or use a bias of real distances, such as ALiBi")
     buckets = _require_buckets(num_buckets, max_distance, bidirectional)
-    relative = relative.astype(jnp.int32)
+    # first, since the least int32 has no absolute value; an unsigned dtype has no -max_distance
+    lowest = 0 if jnp.issubdtype(relative.dtype, jnp.unsignedinteger) else -max_distance
+    relative = jnp.clip(relative, lowest, max_distance).astype(jnp.int32)
     distance = jnp.abs(relative) if bidirectional else jnp.maximum(-relative, 0)
-    bucket = jnp.asarray(_bucket_of_distance(buckets, max_distance))[jnp.minimum(distance, max_distance)]
+    bucket = rows(jnp.asarray(_bucket_of_distance(buckets, max_distance)), distance)
     return bucket + jnp.where(relative > 0, buckets, 0) if bidirectional else bucket
-
-
-def _needs_whole(reader: str, got: object) -> str:
-    return (
-        f"{reader} needs integer positions, got {got}; round them, or use a bias that is a function of real distances, such as "
-        "ALiBi, Kerple or Fire"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +99,7 @@ class T5Bias(Bias):
 
     def __post_init__(self) -> None:
         _require_buckets(self.num_buckets, self.max_distance, self.bidirectional)
-        require_scale("T5Bias init_scale", self.init_scale)
+        require_not_negative("T5Bias init_scale", self.init_scale)
 
     @property
     def requirements(self) -> Requirements:
@@ -112,10 +110,18 @@ class T5Bias(Bias):
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions = self.positions_of(q, k, positions)
+        for places in (positions.query, positions.keys):
+            if not jnp.issubdtype(places.dtype, jnp.integer):
+                raise ValueError(
+                    f"T5Bias needs integer positions, got {places.dtype}; round them, or use a bias that is a function of real "
+                    "distances, such as ALiBi, Kerple or Fire"
+                )
+        # float32 holds every offset that is not clipped
+        offset = jnp.clip(offsets(positions), -self.max_distance, self.max_distance).astype(jnp.int32)
         bucket = t5_bucket(
-            offsets(positions),
+            offset,
             bidirectional=self.bidirectional,
             num_buckets=self.num_buckets,
             max_distance=self.max_distance,
         )
-        return jnp.moveaxis(tables["table"][bucket], -1, -3)
+        return jnp.moveaxis(rows(tables["table"], bucket), -1, -3)

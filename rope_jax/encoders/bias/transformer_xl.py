@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from .._internal.arrays import leading, wide, with_query_heads
-from .._internal.checks import require_scale
+from .._internal.arrays import difference, pairwise, with_query_heads
+from .._internal.inputs import require_not_negative
 from ..additive.sinusoidal import inverse_wavelengths
 from ..base import Dims, Params, Requirements, Tables
 from ..positions.base import Positions
@@ -43,9 +43,9 @@ class TransformerXL(Bias):
     init_scale: float = 0.02
 
     def __post_init__(self) -> None:
-        if not 0 < self.base < math.inf:
+        if self.base <= 0:
             raise ValueError(f"TransformerXL base must be positive, got {self.base}; the usual value is 10000.0")
-        require_scale("TransformerXL init_scale", self.init_scale)
+        require_not_negative("TransformerXL init_scale", self.init_scale)
 
     @property
     def requirements(self) -> Requirements:
@@ -73,12 +73,11 @@ class TransformerXL(Bias):
         inverse = jnp.asarray(inverse_wavelengths(2 * pairs, self.base, "vaswani"), jnp.float32)
 
         # only distances matter; relative to the first key, angles are no larger than the length of the text requires
-        first = wide(positions.keys[..., :1])
+        first = positions.keys[..., :1]
 
         def waves(places: jax.Array) -> tuple[jax.Array, jax.Array]:
-            rank = max(places.ndim, first.ndim)
-            relative = (leading(wide(places), rank) - leading(first, rank)).astype(jnp.float32)
-            angles = jnp.expand_dims(relative, -1) * inverse.reshape((1,) * rank + (-1,))
+            relative = jnp.squeeze(difference(*pairwise(places, first)), -1)
+            angles = jnp.expand_dims(relative, -1) * inverse.reshape((1,) * relative.ndim + (-1,))
             return jnp.sin(angles), jnp.cos(angles)
 
         def product(pattern: str, a: jax.Array, b: jax.Array) -> jax.Array:

@@ -6,8 +6,11 @@ Arrays are int32 [..., T] unless a docstring says otherwise.
 from typing import Literal
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
+
+from .._internal.inputs import INT32, integers, is_traced, known, whole
 
 __all__ = ["context_parallel", "contiguous", "from_mask", "from_segment_ids", "grid"]
 
@@ -16,20 +19,23 @@ def contiguous(length: int, *, offset: int | jax.Array = 0) -> jax.Array:
     """offset, offset + 1, ..., offset + length - 1.
 
     Args:
-      length: how many, a Python int.
-      offset: int [...], the first position; may be traced. An array has one offset for each example.
+      length: how many, a Python int, or a symbolic size under `jax.export`.
+      offset: int [...], the first position; may be traced, and is not checked then. An array has one offset for each example.
 
     Returns:
       int32 [..., length].
 
     Raises:
-      ValueError: negative length, or an offset that is not of an integer dtype.
+      ValueError: a negative length, an offset that is not of an integer dtype, or positions that int32 does not hold.
     """
-    if length < 0:
-        raise ValueError(f"length must not be negative, got {length}")
-    if not jnp.issubdtype(jnp.result_type(offset), jnp.integer):
-        raise ValueError(f"offset must be an int or of an integer dtype, got {offset!r}")
-    start = jnp.expand_dims(jnp.asarray(offset, jnp.int32), -1)
+    length, start = whole("length", length, lowest=0, symbolic=True), integers("offset", offset)
+    first = known(start)
+    if first is not None and first.size and not jax.export.is_symbolic_dim(length) and first.max() > INT32.max - length + 1:
+        raise ValueError(
+            f"offset {first.max()} and length {length} give positions up to {int(first.max()) + length - 1}, which int32 does "
+            "not hold; lower the offset"
+        )
+    start = jnp.expand_dims(start.astype(jnp.int32), -1)
     steps = jnp.arange(length, dtype=jnp.int32)
     return start + jnp.reshape(steps, (1,) * (start.ndim - 1) + (-1,))
 
@@ -38,14 +44,24 @@ def from_mask(mask: jax.Array) -> jax.Array:
     """Positions of real tokens among padding: the mask [0, 0, 1, 1, 1] gives [0, 0, 0, 1, 2].
 
     Args:
-      mask: bool or int [..., T], true where a token is real.
+      mask: bool or int [..., T], true where a token is real; also 0.0 and 1.0.
 
     Returns:
       int32 [..., T]: the number of real tokens before this one. Padding stays visible unless it comes last in the order of
       queries and keys: `order = jnp.where(mask, count, 2**31 - 1)`, `Positions(query=count, query_order=order)`.
+
+    Raises:
+      ValueError: the mask holds other real numbers, such as -inf, or has no axis of tokens.
     """
     _require_given("from_mask", "the mask of real tokens", mask)
-    real = jnp.asarray(mask).astype(bool).astype(jnp.int32)
+    mask = jnp.asarray(mask)
+    values = known(mask) if jnp.issubdtype(mask.dtype, jnp.inexact) else None
+    if not mask.ndim or (values is not None and not np.isin(values, (0, 1)).all()):
+        raise ValueError(
+            f"the mask must be bool or int [..., T], true where a token is real, or hold 0.0 and 1.0, got {mask.dtype} "
+            f"{mask.shape}; compare it first, as in mask > 0"
+        )
+    real = mask.astype(bool).astype(jnp.int32)
     return jnp.maximum(jnp.cumsum(real, axis=-1) - 1, 0)
 
 
@@ -60,7 +76,7 @@ def from_segment_ids(ids: jax.Array) -> jax.Array:
       `Positions(query_segment=jnp.cumsum(positions == 0, axis=-1))`.
     """
     _require_given("from_segment_ids", "the segment ids of the tokens", ids)
-    ids = jnp.asarray(ids)
+    ids = _per_token("ids", ids)
     index = jnp.broadcast_to(jnp.arange(ids.shape[-1], dtype=jnp.int32), ids.shape)
     begins = jnp.concatenate([jnp.ones_like(ids[..., :1], bool), ids[..., 1:] != ids[..., :-1]], axis=-1)
     return index - jax.lax.cummax(jnp.where(begins, index, 0), axis=ids.ndim - 1)
@@ -80,6 +96,7 @@ def context_parallel(length: int, *, ranks: int, rank: int) -> jax.Array:
     Returns:
       int32 [length / ranks].
     """
+    length, ranks, rank = (whole(name, x, lowest=0) for name, x in (("length", length), ("ranks", ranks), ("rank", rank)))
     if ranks < 1 or not 0 <= rank < ranks:
         raise ValueError(f"context_parallel needs 0 <= rank < ranks, got rank={rank} and ranks={ranks}")
     if length % (2 * ranks):
@@ -109,11 +126,11 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
       ValueError: an unknown order, or a separator that never occurs (where tokens are concrete).
     """
     _require_given("grid", "the tokens", tokens)
-    tokens = jnp.asarray(tokens)
+    tokens, separator = _per_token("tokens", tokens), whole("separator", separator, lowest=INT32.min)
     if order not in ("forward", "snake"):
         raise ValueError(f"grid order must be 'forward' or 'snake', got {order!r}")
     is_separator = tokens == separator
-    if not isinstance(tokens, jax.core.Tracer) and not bool(jnp.all(jnp.any(is_separator, axis=-1))):
+    if not is_traced(tokens) and not bool(jnp.all(jnp.any(is_separator, axis=-1))):
         raise ValueError(f"grid separator {separator} does not occur in every example; name the token that begins a row")
     rows = jnp.cumsum(is_separator.astype(jnp.int32), axis=-1)
     index = jnp.broadcast_to(jnp.arange(tokens.shape[-1], dtype=jnp.int32), tokens.shape)
@@ -124,6 +141,14 @@ def grid(tokens: jax.Array, *, separator: int, order: Literal["forward", "snake"
         is_reversed = (rows - rows[..., :1]) % 2 == 1
         columns = jnp.where(is_reversed, jnp.take_along_axis(columns, before, axis=-1) - columns, columns)
     return jnp.stack([rows, columns])
+
+
+def _per_token(name: str, x: jax.Array) -> jax.Array:
+    """x as int32 [..., T]."""
+    x = integers(name, x)
+    if not x.ndim:
+        raise ValueError(f"{name} must have an axis of tokens, [..., T], got a single number; give an array")
+    return x
 
 
 def _require_given(name: str, what: str, value: object) -> None:

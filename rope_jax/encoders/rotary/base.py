@@ -1,20 +1,23 @@
 """What encoders that rotate queries and keys have in common: their options, their frequencies, and which heads are rotated."""
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 
 from ..base import Dims, Encoder, Params, Requirements, Tables
-from .functional import Frequencies, Layout, mapped, rotary_frequencies, rotate
+from ..positions.base import Positions
+from .frequencies import Frequencies, default_frequencies, mapped, mapped_on_host, rotary_frequencies
+from .functional import Layout, rotate
 from .scaling.base import FrequencyMap
 
 __all__ = ["Rotary"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rotary(Encoder):
+class Rotary(Encoder, ABC):
     """Base of encoders that rotate pairs of features of queries and keys. A subclass defines `tables`.
 
     Attributes:
@@ -39,13 +42,17 @@ class Rotary(Encoder):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if not 0 < self.base < math.inf:
+        if self.base <= 0:
             raise ValueError(f"{name} base must be positive, got {self.base}; the usual value is 10000.0")
         for option in ("rotary_fraction", "head_fraction"):
             if not 0 < getattr(self, option) <= 1:
                 raise ValueError(f"{name} {option} must be above 0 and at most 1, got {getattr(self, option)}; 1.0 is all")
         if self.learn_base and self.learn_angles:
             raise ValueError(f"{name} cannot learn both the base and the angles that are computed from it; choose one")
+
+    @abstractmethod
+    def tables(self, prepared: Frequencies, positions: Positions) -> Tables:
+        """cos and sin for queries and keys, {"query": (cos, sin), "key": (cos, sin)}, as from `rotary_tables`."""
 
     def rotary_dim(self, head_dim: int) -> int:
         """How many of head_dim features are rotated; ValueError if that number is odd or 0."""
@@ -119,9 +126,7 @@ class Rotary(Encoder):
         )
 
     def _require_sizes(self, dims: Dims) -> None:
-        pairs = self.rotary_dim(dims.head_dim) // 2
-        if self.scaling is not None:
-            self.scaling.check(pairs)
+        mapped_on_host(default_frequencies(self.rotary_dim(dims.head_dim), self.base), self.base, self.scaling, None)
         self._rotated_heads(dims.num_heads)
 
     @property

@@ -10,8 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._internal.inputs import known
+
 _LIMBS = 4
 _LIMB = 1 << 16
+_TOO_LARGE = 2.0**32
 
 
 def _split(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -54,26 +57,35 @@ def fixed_point_turns(inv_freq: jax.Array, inv_freq_low: jax.Array) -> list[jax.
     return limbs[::-1]
 
 
+def require_reducible(positions: jax.Array) -> None:
+    """Raises ValueError for concrete real positions whose size is 2^32 or more, which `reduced_angle` does not hold."""
+    values = None if jnp.issubdtype(positions.dtype, jnp.integer) else known(positions)
+    if values is not None and np.any(np.abs(values) >= _TOO_LARGE):
+        raise ValueError(f"exact=True needs positions below 2^32 in size, got {np.max(np.abs(values)):g}; use smaller positions")
+
+
 def reduced_angle(positions: jax.Array, turns: list[jax.Array], inv_freq: jax.Array) -> jax.Array:
     """positions * frequency without whole turns, in radians.
 
     For an integer position the angle is in (-pi, pi). The fraction of a float position adds fraction * inv_freq to it.
 
     Args:
-      positions: any integer or float dtype; the magnitude is below 2^32, and for an integer dtype also within its range.
+      positions: integers of at least 32 bits, or float32; of a size below 2^32.
       turns: from `fixed_point_turns`, broadcastable with positions.
       inv_freq: float32, the frequency that turns was computed from.
 
     Returns:
-      float32, of the broadcast shape.
+      float32, of the broadcast shape; NaN where a position is too large.
     """
     fraction: jax.Array | float = 0.0
     if jnp.issubdtype(positions.dtype, jnp.floating):
-        positions = positions.astype(jnp.float32)
         whole = jnp.trunc(positions)
         fraction, positions = positions - whole, whole
     sign = jnp.where(positions < 0, -1.0, 1.0).astype(jnp.float32)
-    p = jnp.abs(positions).astype(jnp.uint32)
+    size = jnp.abs(positions)
+    if positions.dtype not in (jnp.int32, jnp.uint32):
+        sign = jnp.where(size < _TOO_LARGE, sign, jnp.nan)
+    p = size.astype(jnp.uint32)  # the size of the least int32 overflows, and this undoes it
     low, high = p & (_LIMB - 1), p >> 16
     g0, g1, g2, g3 = turns
     # in units of 2^-32 turns, so that whole turns overflow

@@ -1,4 +1,4 @@
-"""The pure functions of rotary position embedding; the encoder is in `rope` (Su et al. 2021, arXiv:2104.09864).
+"""The pure functions of rotary position embedding (Su et al. 2021, arXiv:2104.09864); the encoder is in `rope`.
 
 The functions are called in this order::
 
@@ -9,96 +9,22 @@ The functions are called in this order::
 All layers use the same tables.
 """
 
-import math
-from typing import Any, Literal, NamedTuple
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._internal.arrays import leading
-from .._internal.checks import is_traced
-from .exact_angles import fixed_point_turns, reduced_angle
-from .scaling.base import FrequencyMap
+from .._internal.arrays import fits_batch, leading
+from .._internal.inputs import scalar, shown, tokens, whole
+from .exact_angles import fixed_point_turns, reduced_angle, require_reducible
+from .frequencies import Frequencies
 
-__all__ = ["Frequencies", "rotary_frequencies", "rotary_tables", "rotate", "rotation_matrix"]
+__all__ = ["rotary_tables", "rotate", "rotation_matrix"]
 
 Layout = Literal["half", "interleaved"]
 Arrangement = Literal["chunked", "interleaved", "axial"]
-
-
-class Frequencies(NamedTuple):
-    """RoPE's angular frequencies, a pytree.
-
-    Attributes:
-      inv_freq: float32 [..., R/2], radians per position.
-      attention_scale: float32 [...], multiplies cos and sin.
-      inv_freq_low: float32 [..., R/2]. Where base, scaling and length are concrete, inv_freq + inv_freq_low is the float64 value;
-        where one is traced, inv_freq_low is 0.
-    """
-
-    inv_freq: jax.Array
-    attention_scale: jax.Array
-    inv_freq_low: jax.Array
-
-
-def rotary_frequencies(
-    rotary_dim: int,
-    *,
-    base: float | jax.Array = 10_000.0,
-    scaling: FrequencyMap | None = None,
-    length: int | jax.Array | None = None,
-) -> Frequencies:
-    """theta_i = base^(-2i/rotary_dim), i = 0 .. rotary_dim/2 - 1 (arXiv:2104.09864, section 3.2.2), then the frequency map.
-
-    Args:
-      rotary_dim: R, how many features of a head are rotated; even.
-      base: may be traced (a learned base).
-      scaling: a frequency map, or None.
-      length: int [...], the current number of input positions; may be traced. Only some maps read it; with those, an array of
-        lengths gives an array of frequencies. None means the original length.
-
-    Returns:
-      Frequencies, computed on the host in float64 where base and length are concrete.
-
-    Raises:
-      ValueError: rotary_dim is odd or below 2, base is not positive, or length is negative. Traced values are not checked.
-    """
-    if rotary_dim < 2 or rotary_dim % 2:
-        raise ValueError(
-            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are rotated in pairs; choose another width"
-        )
-    if scaling is not None and not isinstance(scaling, FrequencyMap):
-        raise ValueError(f"scaling must be a frequency map, such as NTK(factor=2.0), or None, got {scaling!r}")
-    exponents = -2.0 * np.arange(rotary_dim // 2, dtype=np.float64) / rotary_dim
-    if is_traced(base):
-        base = jnp.asarray(base, jnp.float32)
-        return mapped(jnp.exp(jnp.log(base) * jnp.asarray(exponents, jnp.float32)), base, scaling, length)
-    base = float(base)
-    if not 0 < base < math.inf:
-        raise ValueError(f"RoPE base must be positive, got {base}; the usual value is 10000.0")
-    return mapped(base**exponents, base, scaling, length)
-
-
-def mapped(inv_freq: Any, base: Any, scaling: FrequencyMap | None, length: Any) -> Frequencies:
-    """Applies the map: in float64 on the host if inv_freq is a numpy array and the length is concrete, else in float32."""
-    host = isinstance(inv_freq, np.ndarray) and not is_traced(length)
-    xp = np if host else jnp
-    if length is not None:
-        if not is_traced(length) and np.any(np.asarray(length) < 0):
-            raise ValueError(f"length counts input positions and must not be negative, got {np.min(np.asarray(length))}")
-        length = xp.expand_dims(xp.asarray(length, np.float64 if host else jnp.float32), -1)
-    inv_freq = xp.asarray(inv_freq, np.float64 if host else jnp.float32)
-    attention_scale: Any = 1.0
-    if scaling is not None:
-        scaling.check(inv_freq.shape[-1])
-        inv_freq, attention_scale = scaling.apply(inv_freq, base=base, length=length, xp=xp)
-    high = xp.asarray(inv_freq, np.float32)
-    low = xp.asarray(inv_freq - high, np.float32) if host else jnp.zeros_like(high)
-    scale = xp.asarray(attention_scale, np.float32)
-    scale = xp.broadcast_to(scale[..., 0] if scale.ndim else scale, high.shape[:-1])
-    return Frequencies(jnp.asarray(high), jnp.asarray(scale), jnp.asarray(low))
 
 
 def rotary_tables(
@@ -113,24 +39,31 @@ def rotary_tables(
 
     Args:
       frequencies: from `rotary_frequencies`; with a leading axis, each example has its own frequencies.
-      positions: [..., T], any integer or float dtype; with `sections`, [axes, ..., T].
+      positions: [..., T], any integer or float dtype, within the range of int32; with `sections`, [axes, ..., T].
       sections: how many of the R/2 pairs each chunk has; they sum to R/2. None: one axis of positions.
       arrangement: which axis a pair reads. "chunked" (Qwen2-VL): chunk j of the pairs reads axis j mod axes, as TT HHH WWW.
         "interleaved" (Qwen3-VL): axis a > 0 has the sections[a] pairs a, a + axes, a + 2 axes, ..., and axis 0 has all others.
         "axial" (images): the chunks have equal size, as RR CC, and each has the whole range of frequencies, every axes-th of
         them.
       exact: removes whole turns from the angles with integer arithmetic. The error is at most 1e-6 up to position 1e7, where the
-        float32 product has no correct digit left (see `exact_angles`). The angles are those of `frequencies`: float64 values
+        float32 product has no correct digit left (see `exact_angles`). Real positions are below 2^32 in size; where they are
+        traced, others give NaN. The angles are those of `frequencies`: float64 values
         where base, scaling and length were concrete, float32 values where one was traced.
 
     Returns:
       (cos, sin), float32 [..., T, R/2].
 
     Raises:
-      ValueError: sections do not sum to R/2 or do not fit the axes, or the arrangement is unknown.
+      ValueError: sections do not sum to R/2 or do not fit the axes, the arrangement is unknown, or concrete positions are no
+        finite numbers of the range above.
     """
+    if not isinstance(frequencies, Frequencies):
+        raise ValueError(f"rotary_tables takes Frequencies, as from rotary_frequencies, got {shown(frequencies)}")
     inv_freq, low = frequencies.inv_freq, frequencies.inv_freq_low
-    positions = jnp.asarray(positions)
+    positions = tokens("positions", positions)
+    if exact:
+        require_reducible(positions)
+    require_arrangement(arrangement)
     if sections is None:
         spread = jnp.expand_dims(positions, -1)
     else:
@@ -153,8 +86,16 @@ def rotary_tables(
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
 
 
+def require_arrangement(arrangement: str) -> None:
+    """Raises ValueError unless the arrangement is known."""
+    if arrangement not in get_args(Arrangement):
+        raise ValueError(f"arrangement must be 'chunked', 'interleaved' or 'axial', got {arrangement!r}")
+
+
 def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """The axis of the positions that each pair reads, and the index of its frequency; both int [R/2]."""
+    for size in sections:
+        whole("sections", size)
     if any(size < 0 for size in sections) or sum(sections) != pairs:
         raise ValueError(
             f"sections={tuple(sections)} must not be negative and must sum to the {pairs} rotated pairs, got {sum(sections)}; "
@@ -167,8 +108,6 @@ def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int)
                 f"sections={tuple(sections)} leave axes unread: positions [axes, ..., T] have {axes} axes; give one for each"
             )
         return np.repeat(np.arange(len(sections)) % axes, sections), usual
-    if arrangement not in ("interleaved", "axial"):
-        raise ValueError(f"arrangement must be 'chunked', 'interleaved' or 'axial', got {arrangement!r}")
     if len(sections) != axes:
         raise ValueError(
             f"{arrangement} sections={tuple(sections)} need one axis of positions each, got {axes} axes; give as many sections"
@@ -214,10 +153,7 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "ha
         raise ValueError(f"cos and sin must have one shape, got {cos.shape} and {sin.shape}")
     if 2 * pairs > width:
         raise ValueError(f"the tables rotate {2 * pairs} features, but a head of x has {width}; use rotary_dim <= {width}")
-    # leading axes of the tables may be missing or 1; T must be that of x
-    batch = (1,) * (x.ndim - 1 - cos.ndim) + cos.shape[:-2]
-    fits = len(batch) == x.ndim - 3 and all(n in (1, m) for n, m in zip(batch, x.shape[:-3], strict=True))
-    if not fits or cos.shape[-2] != x.shape[-3]:
+    if cos.shape[-2] != x.shape[-3] or not fits_batch(cos.shape[:-2], x.shape[:-3]):
         raise ValueError(
             f"x {x.shape} must have the axes [..., T, H, D], and the tables {cos.shape} the axes [..., T, R/2] with the same T"
         )
@@ -261,7 +197,7 @@ def rotation_matrix(position: float | jax.Array, frequencies: Frequencies, *, la
     pairs = frequencies.inv_freq.shape[-1]
     features = np.arange(2 * pairs).reshape((2, pairs) if _pair_axis(layout) == -2 else (pairs, 2))
     first, second = np.moveaxis(features, _pair_axis(layout), 0)
-    angles = jnp.asarray(position, jnp.float32) * frequencies.inv_freq
+    angles = scalar("position", position) * frequencies.inv_freq
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     matrix = jnp.zeros((2 * pairs, 2 * pairs), jnp.float32)
     matrix = matrix.at[first, first].set(cos).at[second, second].set(cos)

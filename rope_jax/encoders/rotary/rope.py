@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from ..base import Dims, Requirements, Tables
 from ..positions.base import Positions
 from .base import Rotary
-from .functional import Arrangement, Frequencies, arranged, rotary_tables
+from .frequencies import Frequencies
+from .functional import Arrangement, arranged, rotary_tables
 
 __all__ = ["RoPE"]
 
@@ -52,9 +53,9 @@ class RoPE(Rotary):
 
     def tables(self, prepared: Frequencies, positions: Positions) -> Tables:
         """cos and sin for queries and keys, {"query": (cos, sin), "key": (cos, sin)}, as from `rotary_tables`."""
-        if self.sections is None:
+        if self.sections is None or positions.axes is None:
             positions = positions.along(None, "RoPE(sections=None)")
-        elif positions.axes is not None:
+        else:
             positions.require_axes()
 
         def cos_sin(place: jax.Array) -> tuple[jax.Array, jax.Array]:

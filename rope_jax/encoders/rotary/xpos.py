@@ -10,7 +10,8 @@ import numpy as np
 from ..base import Requirements, Tables
 from ..positions.base import Positions
 from .base import Rotary
-from .functional import Frequencies, rotary_tables
+from .frequencies import Frequencies, require_rotary_dim
+from .functional import rotary_tables
 
 __all__ = ["XPos", "xpos_decay"]
 
@@ -26,10 +27,7 @@ def xpos_decay(rotary_dim: int) -> jax.Array:
     Returns:
       float32 [R/2], between 2/7 and 1.
     """
-    if rotary_dim < 2 or rotary_dim % 2:
-        raise ValueError(
-            f"rotary_dim must be even and at least 2, got {rotary_dim}: features are rotated in pairs; choose another width"
-        )
+    require_rotary_dim(rotary_dim)
     return jnp.asarray((2 * np.arange(rotary_dim // 2) + 0.4 * rotary_dim) / (1.4 * rotary_dim), jnp.float32)
 
 
@@ -58,10 +56,8 @@ class XPos(Rotary):
     centre: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 < self.scale_base < math.inf:
+        if self.scale_base <= 0:
             raise ValueError(f"XPos scale_base must be positive, got {self.scale_base}; the paper has 512.0")
-        if not math.isfinite(self.centre):
-            raise ValueError(f"XPos centre must be finite, got {self.centre}; 0.0 is the first position")
         if abs(self.centre) > self._reach:
             raise ValueError(
                 f"XPos centre={self.centre} is more than {math.floor(self._reach)} positions from position 0, which is too far "
@@ -77,6 +73,7 @@ class XPos(Rotary):
     def requirements(self) -> Requirements:
         return replace(
             super().requirements,
+            causal=True,
             max_position=math.floor(self.centre + self._reach),
             beyond=f"XPos(scale_base={self.scale_base}, centre={self.centre}) holds positions up to {math.floor(self._reach)} "
             "from its centre in float32, but position {position} is required; raise scale_base, or move the centre",
@@ -85,6 +82,7 @@ class XPos(Rotary):
     def tables(self, prepared: Frequencies, positions: Positions) -> Tables:
         """cos and sin, times the scales, for queries and keys: {"query": (cos, sin), "key": (cos, sin)}."""
         positions = positions.along(None, "XPos")
+        positions.require_causal("XPos")
         log_decay = jnp.log(xpos_decay(2 * prepared.inv_freq.shape[-1])) / self.scale_base
 
         def scaled(place: jax.Array, sign: float) -> tuple[jax.Array, jax.Array]:

@@ -4,7 +4,6 @@ A map is a frozen dataclass with one method, `apply`. `apply` takes numpy float6
 and their module as `xp`. A dynamic map is a pure function of the current length; without a length, it takes the original one.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +48,7 @@ class FrequencyMap(TypedDataclass):
 
 def require_factor(name: str, factor: float) -> None:
     """Raises ValueError unless the factor of the map called `name` is positive and finite."""
-    if not 0 < factor < math.inf:
+    if factor <= 0:
         raise ValueError(
             f"{name} factor must be positive, got {factor}; 2.0 stretches to twice the trained length, 1.0 changes nothing"
         )
@@ -57,7 +56,7 @@ def require_factor(name: str, factor: float) -> None:
 
 def require_original_length(name: str, original_length: int) -> None:
     """Raises ValueError unless the original_length of the map called `name` is at least 1."""
-    if not original_length >= 1:
+    if original_length < 1:
         raise ValueError(
             f"{name} original_length must be at least 1, got {original_length}; it is the trained length in input positions"
         )

@@ -39,7 +39,7 @@ class Llama3(FrequencyMap):
     def __post_init__(self) -> None:
         require_factor("Llama3", self.factor)
         require_original_length("Llama3", self.original_length)
-        if not 0 < self.low_freq_factor <= self.high_freq_factor < math.inf:
+        if not 0 < self.low_freq_factor <= self.high_freq_factor:
             raise ValueError(
                 f"Llama3 needs 0 < low_freq_factor <= high_freq_factor, got low_freq_factor={self.low_freq_factor} and "
                 f"high_freq_factor={self.high_freq_factor}; the usual ones are 1.0 and 4.0"

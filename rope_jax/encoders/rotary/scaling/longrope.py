@@ -43,9 +43,9 @@ class LongRoPE(FrequencyMap):
         require_original_length("LongRoPE", self.original_length)
         for name in ("short_factor", "long_factor"):
             for value in getattr(self, name):
-                if not 0 < value < math.inf:
+                if value <= 0:
                     raise ValueError(f"LongRoPE {name} must hold positive numbers, got {value}")
-        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+        if self.attention_factor is not None and self.attention_factor <= 0:
             raise ValueError(f"LongRoPE attention_factor must be positive, got {self.attention_factor}; None computes it")
         if self.attention_factor is None and self.factor > 1 and self.original_length == 1:
             raise ValueError("LongRoPE original_length of 1 gives no attention_scale (ln 1 = 0); give attention_factor")

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..._internal.checks import is_traced
+from ..._internal.inputs import is_traced
 from .base import Array, FrequencyMap, require_factor, require_original_length
 
 __all__ = ["YaRN", "yarn_temperature"]
@@ -55,18 +55,18 @@ class YaRN(FrequencyMap):
     def __post_init__(self) -> None:
         require_factor("YaRN", self.factor)
         require_original_length("YaRN", self.original_length)
-        if not 0 < self.beta_slow <= self.beta_fast < math.inf:
+        if not 0 < self.beta_slow <= self.beta_fast:
             raise ValueError(
                 f"YaRN needs 0 < beta_slow <= beta_fast, got beta_slow={self.beta_slow} and beta_fast={self.beta_fast}; "
                 "the usual ones are 1.0 and 32.0"
             )
-        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
+        if self.attention_factor is not None and self.attention_factor <= 0:
             raise ValueError(f"YaRN attention_factor must be positive, got {self.attention_factor}; None computes it")
 
         for name in ("mscale", "mscale_all_dim"):
             value = getattr(self, name)
-            if value is not None and not 0 <= value < math.inf:
-                raise ValueError(f"YaRN {name} must be finite and not negative, got {value}; None leaves it out")
+            if value is not None and value < 0:
+                raise ValueError(f"YaRN {name} must not be negative, got {value}; None leaves it out")
 
     def apply(self, inv_freq: Array, *, base: Array, length: Array | None, xp: Any) -> tuple[Array, Array | float]:
         dim = 2 * inv_freq.shape[-1]
