@@ -87,6 +87,16 @@ def test_encoders_import_jax_and_numpy_alone_and_relatively():
             assert "jax" not in others, name
 
 
+def test_every_draw_goes_through_one_module():
+    """JAX's own functions depend on flags; `encoders/_internal/random.py` does not."""
+    for name, path in modules():
+        if name == "encoders._internal.random":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                assert (node.value.id, node.attr) != ("jax", "random"), f"{name}:{node.lineno} draws with jax.random"
+
+
 def test_the_base_dependencies_are_enough_for_import_rope_jax():
     """pyproject.toml names JAX and NumPy alone; nothing of the extra `experiments` is loaded."""
     program = "import sys, rope_jax as rj; rj.RoPE().frequencies(8); print(*{name.split('.')[0] for name in sys.modules})"

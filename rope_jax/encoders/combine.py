@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from ._internal import random
 from ._internal.arrays import leading
 from ._internal.typed_dataclass import TypedDataclass
 from .base import Dims, Encoder, Params, Requirements
@@ -52,7 +53,7 @@ class EncoderSequence(TypedDataclass):
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """The parameters of encoder i under "encoder<i>"; an encoder that learns nothing has no entry."""
-        keys = jax.random.split(key, len(self.encoders)) if len(self.encoders) > 1 else (key,)
+        keys = random.split(key, len(self.encoders)) if len(self.encoders) > 1 else (key,)
         drawn = {f"encoder{i}": encoder.init(keys[i], dims) for i, encoder in enumerate(self.encoders)}
         return {name: params for name, params in drawn.items() if jax.tree.leaves(params)}
 

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rope_jax.encoders._internal import random
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=["keys"], meta_fields=["rate"])
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,7 @@ def _kept_by_threefry(keys: jax.Array, rate: float, shape: tuple[int, ...], plac
     """bool [..., T, width]: what is kept, from `jax.random`."""
 
     def kept(key: jax.Array) -> jax.Array:
-        return jax.random.bernoulli(jax.random.fold_in(jax.random.key(key), place), 1 - rate, shape)
+        return random.uniform(random.fold_in(random.key(key), place), shape) < 1 - rate
 
     return jax.vmap(kept)(keys.reshape(-1)).reshape(*keys.shape, *shape)
 

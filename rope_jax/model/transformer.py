@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from rope_jax.encoders._internal import random
 from rope_jax.encoders.base import Encoder, Params, Prepared, Tables
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.encoders.positions import Positions
@@ -211,10 +212,11 @@ def functional(
 
     # float32 means float32: left alone, accelerators multiply it in fewer bits
     precision = "float32" if config.compute_dtype == "float32" else "default"
-    graph, _ = nnx.split(nnx.eval_shape(build, jax.random.key(0)), nnx.Param)
+    graph, _ = nnx.split(nnx.eval_shape(build, random.key(0)), nnx.Param)
 
     def init(key: jax.Array) -> Params:
-        return nnx.to_pure_dict(nnx.split(build(key), nnx.Param)[1])
+        with random.fixed_form():
+            return nnx.to_pure_dict(nnx.split(build(random.threefry(key)), nnx.Param)[1])
 
     def apply(
         params: Params, tokens: jax.Array, positions: Positions, prepared: Prepared | None = None, **options: Any

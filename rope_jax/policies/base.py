@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import jax
 
+from rope_jax.encoders._internal import random
 from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.encoders.positions import Positions
 from rope_jax.tasks.base import Task
@@ -73,6 +74,7 @@ Draw = Callable[[jax.Array, jax.Array], jax.Array]
 def positions_by_example(draw: Draw, keys: jax.Array, batch: Batch) -> Positions:
     """The positions of every example, drawn from its key for its length."""
     examples = batch.lengths.shape[0]
+    keys = random.threefry(keys)
     if keys.shape != batch.lengths.shape:
         raise ValueError(
             f"keys must be one for each of the {examples} examples, got the shape {keys.shape}; use jax.random.split(key, "

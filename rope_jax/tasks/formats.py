@@ -33,15 +33,15 @@ def decoder(x: jax.Array, x_length: jax.Array, y: jax.Array, y_length: jax.Array
     """
     if x.shape[0] < 1 or y.shape[0] < 1:
         raise ValueError(f"decoder needs arrays x and y with at least 1 entry, got shapes {x.shape} and {y.shape}; pad them")
-    index = jnp.arange(x.shape[0] + y.shape[0] + 3 + end_marker)
-    y_index = index - x_length - 2 - end_marker  # the entry of y that stands at each index
+    index = jnp.arange(x.shape[0] + y.shape[0] + 3 + int(end_marker), dtype=jnp.int32)
+    y_index = index - x_length - 2 - int(end_marker)  # the entry of y that stands at each index
     sequence = jnp.where(index <= x_length, x[jnp.clip(index - 1, 0, x.shape[0] - 1)], y[jnp.clip(y_index, 0, y.shape[0] - 1)])
     if end_marker:
         sequence = jnp.where(y_index == -2, EOS, sequence)
     first = SEP if end_marker else BOS
     sequence = jnp.where(index == 0, first, jnp.where(y_index == -1, SEP, jnp.where(y_index == y_length, EOS, sequence)))
     sequence = jnp.where(y_index > y_length, PAD, sequence).astype(jnp.int32)
-    length = x_length + y_length + 2 + end_marker
+    length = x_length + y_length + 2 + int(end_marker)
     is_input = index[:-1] < length
     is_answer = is_input & (y_index[1:] >= 0)
     return Batch(

@@ -26,4 +26,4 @@ class Reverse(StringTask):
     """
 
     def answer(self, x: jax.Array, length: jax.Array) -> jax.Array:
-        return x[jnp.clip(length - 1 - jnp.arange(x.shape[0]), 0, x.shape[0] - 1)]
+        return x[jnp.clip(length - 1 - jnp.arange(x.shape[0], dtype=jnp.int32), 0, x.shape[0] - 1)]

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rope_jax.encoders._internal import random
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.formats import EOS, FIRST_SYMBOL, SEP, decoder
@@ -58,7 +59,7 @@ class StringTask(Task):
 
     def input_length(self, length: Any) -> Any:
         """The input positions of an example whose x has `length` symbols; `length` is an int or an int array."""
-        return length + self.answer_length(length) + 2 + self.end_marker
+        return length + self.answer_length(length) + 2 + int(self.end_marker)
 
     @property
     def markers(self) -> dict[int, str]:
@@ -92,7 +93,7 @@ class StringTask(Task):
             shorter = self.answer_length(length)
 
     def sample(self, key: jax.Array, lengths: jax.Array, *, max_length: int) -> Batch:
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(lengths.shape[0]))
+        keys = random.keys_of(key, lengths.shape[0])
         return jax.vmap(lambda key, length: self._example(key, length, max_length))(keys, lengths)
 
     def _example(self, key: jax.Array, length: jax.Array, max_length: int) -> Batch:
@@ -108,7 +109,6 @@ class StringTask(Task):
     def _symbols(self, key: jax.Array, max_length: int) -> jax.Array:
         """int32 [max_length], 0 .. alphabet - 1; entry i does not depend on max_length."""
         if self.unique:
-            drawn = jax.random.permutation(key, self.alphabet)[:max_length]
+            drawn = random.permutation(key, self.alphabet)[:max_length]
             return jnp.pad(drawn, (0, max_length - drawn.shape[0]))
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(max_length))
-        return jax.vmap(lambda key: jax.random.randint(key, (), 0, self.alphabet))(keys)
+        return jax.vmap(lambda key: random.randint(key, (), 0, self.alphabet))(random.keys_of(key, max_length))

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rope_jax.encoders._internal import random
 from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model.implementation import Implementation
@@ -61,7 +62,7 @@ def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_lengt
     Their random key is a function of the task's class name, its `string_options` and the length, and of nothing else.
     """
     digest = json_hash({"type": type(task).__name__, **task.string_options})
-    key = jax.random.fold_in(jax.random.key(int(digest[:8], 16) >> 1), length)
+    key = random.fold_in(random.key(int(digest[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
 
 
@@ -108,8 +109,7 @@ def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, prog
         params, prepared = model
         batch = fixed_batch(task, length, examples=program.examples, max_length=program.max_length)
         input_length = task.input_length(length)
-        key = jax.random.fold_in(jax.random.key(_POSITIONS_KEY), input_length)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(program.examples))
+        keys = random.keys_of(random.fold_in(random.key(_POSITIONS_KEY), input_length), program.examples)
         padded = task.input_length(program.max_length)
         size = microbatch.micro_batch_size(padded, hidden=config.hidden, num_heads=config.num_heads)
 

@@ -129,7 +129,7 @@ def split_batch(batch: Any, max_size: int) -> tuple[Any, jax.Array]:
         filled = jnp.concatenate([x, *[x[-1:]] * missing])
         return filled.reshape(count, size, *x.shape[1:])
 
-    return jax.tree.map(split, batch), jnp.arange(count * size).reshape(count, size) < examples
+    return jax.tree.map(split, batch), jnp.arange(count * size, dtype=jnp.int32).reshape(count, size) < examples
 
 
 def split_sorted(batch: Any, lengths: jax.Array, plan: MicrobatchPlan) -> tuple[Any, jax.Array, jax.Array]:

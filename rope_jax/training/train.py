@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from rope_jax.encoders._internal import random
 from rope_jax.encoders.base import Params
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.dropout import Dropout
@@ -74,15 +75,16 @@ def loss(
     """
     logits = apply(params, batch.tokens, positions, dropout=dropout)
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch.targets)
-    total = jnp.sum(batch.loss_mask) if total is None else total
-    return jnp.sum(losses * batch.loss_mask) / jnp.maximum(total, 1)
+    counted = batch.loss_mask.astype(jnp.float32)
+    total = jnp.sum(counted) if total is None else total
+    return jnp.sum(losses * counted) / jnp.maximum(total, 1.0)
 
 
 def draw_lengths(step: jax.Array, config: TrainConfig) -> jax.Array:
     """int32 [batch_size], uniform in min_length .. max_length, the same for every seed."""
-    key = jax.random.fold_in(jax.random.key(_LENGTHS_KEY), step)
+    key = random.fold_in(random.key(_LENGTHS_KEY), step)
     shape = (config.batch_size,) if config.length_draw == "example" else ()
-    drawn = jax.random.randint(key, shape, config.min_length, config.max_length + 1)
+    drawn = random.randint(key, shape, config.min_length, config.max_length + 1)
     return jnp.broadcast_to(drawn, (config.batch_size,))
 
 
@@ -93,13 +95,13 @@ def draw_batch(seed: jax.Array, step: jax.Array, cell: Cell) -> Batch:
 
 
 def _step_key(seed: jax.Array, purpose: int, step: jax.Array) -> jax.Array:
-    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), purpose), step)
+    return random.fold_in(random.fold_in(random.key(seed), purpose), step)
 
 
 def init_state(seed: jax.Array, cell: Cell) -> TrainState:
     """The state of one seed, uint32 [], before its first step."""
     init, _ = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
-    params = init(jax.random.fold_in(jax.random.key(seed), _INIT))
+    params = init(random.fold_in(random.key(seed), _INIT))
     return TrainState(jnp.int32(0), params, optimizer(cell.train).init(params), jnp.int32(-1))
 
 
@@ -109,9 +111,9 @@ def loss_and_gradient(
     """The loss of a step's examples, and its gradient, summed over micro-batches."""
     _, apply = functional(cell.model, cell.task.vocabulary, cell.method.encoder, implementation=plan.implementation)
     lengths, batch = draw_lengths(step, cell.train), draw_batch(seed, step, cell)  # the same draw, which does not use the seed
-    keys = jax.random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
-    drops = jax.random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))
-    total = jnp.sum(batch.loss_mask)
+    keys = random.split(_step_key(seed, _POSITIONS, step), cell.train.batch_size)
+    drops = random.bits(_step_key(seed, _DROPOUT, step), (cell.train.batch_size,))
+    total = jnp.sum(batch.loss_mask.astype(jnp.float32))
     (batch, keys, drops), real, longest = split_sorted((batch, keys, drops), lengths, plan)
     batch = batch._replace(loss_mask=batch.loss_mask & real[..., None])
 
@@ -179,7 +181,7 @@ def train_chunk(
         whole = join_numbers(cell, numbers)
         return jax.lax.scan(lambda state, step: train_step(state, seed, step, whole, plan), state, step_numbers)
 
-    return over_replicas(run, seeds.shape[0])((state, seeds), (state.step[0] + jnp.arange(steps), numbers))
+    return over_replicas(run, seeds.shape[0])((state, seeds), (state.step[0] + jnp.arange(steps, dtype=jnp.int32), numbers))
 
 
 def chunk_size(steps: int) -> int:

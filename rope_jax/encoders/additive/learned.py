@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from .._internal import random
 from .._internal.arrays import rows
 from .._internal.inputs import known, require_not_negative
 from ..base import Dims, Encoder, Params, Requirements, Tables
@@ -42,7 +43,7 @@ class Learned(Encoder):
         require_not_negative("Learned init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        return {"table": self.init_scale * jax.random.normal(key, (self.max_length, dims.width), jnp.float32)}
+        return {"table": self.init_scale * random.normal(key, (self.max_length, dims.width))}
 
     @property
     def requirements(self) -> Requirements:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._internal import random
 from .._internal.arrays import leading, with_query_heads
 from .._internal.inputs import require_not_negative
 from ..base import Dims, Encoder, Params, Requirements, Tables
@@ -46,7 +47,7 @@ class CoPE(Encoder):
         require_not_negative("CoPE init_scale", self.init_scale)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        return {"rows": self.init_scale * jax.random.normal(key, (self.max_count, dims.head_dim), jnp.float32)}
+        return {"rows": self.init_scale * random.normal(key, (self.max_count, dims.head_dim))}
 
     @property
     def requirements(self) -> Requirements:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from .._internal import random
 from ..base import Dims, Params, Tables
 from ..positions.base import Positions
 from .base import Bias, distances
@@ -46,15 +47,15 @@ class Fire(Bias):
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Draws weights uniformly within 1 / sqrt(inputs); c and the threshold are stored as logarithms."""
-        keys = jax.random.split(key, 4)
+        keys = random.split(key, 4)
         bound = self.hidden**-0.5
         return {
             "log_c": jnp.log(jnp.asarray(self.init_c, jnp.float32)),
             "log_threshold": jnp.log(jnp.asarray(self.init_threshold, jnp.float32)),
-            "w1": jax.random.uniform(keys[0], (self.hidden,), jnp.float32, -1.0, 1.0),
-            "b1": jax.random.uniform(keys[1], (self.hidden,), jnp.float32, -1.0, 1.0),
-            "w2": jax.random.uniform(keys[2], (self.hidden, dims.num_heads), jnp.float32, -bound, bound),
-            "b2": jax.random.uniform(keys[3], (dims.num_heads,), jnp.float32, -bound, bound),
+            "w1": random.uniform(keys[0], (self.hidden,), -1.0, 1.0),
+            "b1": random.uniform(keys[1], (self.hidden,), -1.0, 1.0),
+            "w2": random.uniform(keys[2], (self.hidden, dims.num_heads), -bound, bound),
+            "b2": random.uniform(keys[3], (dims.num_heads,), -bound, bound),
         }
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:

@@ -6,6 +6,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from .._internal import random
 from ..base import Dims, Params, Tables
 from ..positions.base import Positions
 from .base import Bias, distances, per_head
@@ -38,7 +39,7 @@ class Kerple(Bias):
         For "log", r1 is in (0, 2) and r2 in (0, 1); for "power", r1 is in (0, 1) and r2 in (0, 2). Stored are ln r1, and ln r2 or
         (power) ln(r2 / (2 - r2)), so that no training step leaves the range.
         """
-        first, second = jax.random.uniform(key, (2, dims.num_heads), jnp.float32, 0.01, 0.99)
+        first, second = random.uniform(key, (2, dims.num_heads), 0.01, 0.99)
         if self.kernel == "log":
             return {"log_r1": jnp.log(2 * first), "log_r2": jnp.log(second)}
         return {"log_r1": jnp.log(first), "logit_r2": jnp.log(second) - jnp.log1p(-second)}

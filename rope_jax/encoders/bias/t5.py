@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal import random
 from .._internal.arrays import rows
 from .._internal.inputs import integers, require_not_negative, whole
 from ..base import Dims, Params, Requirements, Tables
@@ -106,7 +107,7 @@ class T5Bias(Bias):
         return replace(super().requirements, whole_positions=True)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        return {"table": self.init_scale * jax.random.normal(key, (self.num_buckets, dims.num_heads), jnp.float32)}
+        return {"table": self.init_scale * random.normal(key, (self.num_buckets, dims.num_heads))}
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:
         positions = self.positions_of(q, k, positions)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from .._internal import random
 from .._internal.arrays import difference, pairwise, with_query_heads
 from .._internal.inputs import require_not_negative
 from ..additive.sinusoidal import inverse_wavelengths
@@ -59,12 +60,12 @@ class TransformerXL(Bias):
             )
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
-        u, v, w = jax.random.split(key, 3)
+        u, v, w = random.split(key, 3)
         heads = (dims.num_heads, dims.head_dim)
         return {
-            "u": self.init_scale * jax.random.normal(u, heads, jnp.float32),
-            "v": self.init_scale * jax.random.normal(v, heads, jnp.float32),
-            "w": self.init_scale * jax.random.normal(w, (2, dims.width // 2, *heads), jnp.float32),
+            "u": self.init_scale * random.normal(u, heads),
+            "v": self.init_scale * random.normal(v, heads),
+            "w": self.init_scale * random.normal(w, (2, dims.width // 2, *heads)),
         }
 
     def bias(self, tables: Tables, q: jax.Array, k: jax.Array, positions: Positions) -> jax.Array:

@@ -6,7 +6,10 @@ meaning. Arrays are int32 [..., T] unless a docstring says otherwise.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from .._internal import random
+from .._internal.inputs import integers, known, real, whole
 from .computed import contiguous
 
 __all__ = ["pose", "random_float", "random_offset", "randomized"]
@@ -16,7 +19,7 @@ def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position
     """One uniform offset for each example, so that all rows of a learned table are trained.
 
     Args:
-      key: a random key.
+      key: a random key of any generator; draws are those of threefry2x32 (see `_internal.random`).
       lengths: int [...], the unpadded length of each example; at most max_position.
       size: T, the padded length.
       max_position: positions are from 0 to max_position - 1.
@@ -29,7 +32,7 @@ def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position
         is longer than the padded length, or lengths are not integers.
     """
     lengths = _require_room(lengths, size, max_position)
-    offset = jax.random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
+    offset = random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
     return jnp.minimum(contiguous(size, offset=offset), max_position - 1)
 
 
@@ -39,11 +42,10 @@ def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: i
     Args and result as in `random_offset`.
     """
     lengths = _require_room(lengths, size, max_position)
-    drawn = jax.random.uniform(key, (*lengths.shape, max_position))
-    _, largest = jax.lax.top_k(
-        drawn, min(size, max_position)
-    )  # the indices of the `size` largest draws: a subset in random order
-    kept = jnp.broadcast_to(jnp.arange(largest.shape[-1]), largest.shape) < jnp.expand_dims(lengths, -1)
+    drawn = random.uniform(key, (*lengths.shape, max_position))
+    # the indices of the `size` largest draws: a subset in random order
+    _, largest = jax.lax.top_k(drawn, min(size, max_position))
+    kept = jnp.broadcast_to(jnp.arange(largest.shape[-1], dtype=jnp.int32), largest.shape) < jnp.expand_dims(lengths, -1)
     subset = jnp.sort(jnp.where(kept, largest.astype(jnp.int32), max_position - 1), axis=-1)
     return jnp.pad(subset, [(0, 0)] * lengths.ndim + [(0, size - subset.shape[-1])], mode="edge")
 
@@ -53,13 +55,12 @@ def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position:
 
     Args and result as in `random_offset`, but float32.
     """
-    if not max_position > 0:
-        raise ValueError(f"random_float max_position must be positive, got {max_position}")
+    max_position = real("random_float max_position", max_position)
     lengths = _require_lengths(lengths, size)
-    index = jnp.broadcast_to(jnp.arange(size), (*lengths.shape, size))
+    index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
     # every token has its own key, so that padding changes no draw
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(size))
-    drawn = jnp.moveaxis(jax.vmap(lambda key: jax.random.uniform(key, lengths.shape))(keys), 0, -1)
+    each = jax.vmap(lambda key: random.uniform(key, lengths.shape))(random.keys_of(key, size))
+    drawn = jnp.moveaxis(each, 0, -1)
     return max_position * jnp.sort(jnp.where(index < jnp.expand_dims(lengths, -1), drawn, jnp.float32(1 - 2**-24)), axis=-1)
 
 
@@ -72,13 +73,12 @@ def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, ch
       key, lengths, size, max_position: as in `random_offset`.
       chunks: how many chunks; the paper has 2.
     """
-    if chunks < 1:
-        raise ValueError(f"pose chunks must be at least 1, got {chunks}; the paper has 2")
+    chunks = whole("pose chunks", chunks, lowest=1, hint="the paper has 2")
     lengths = _require_room(lengths, size, max_position)
-    cut_key, skip_key = jax.random.split(key)
+    cut_key, skip_key = random.split(key, 2)
     shape = (*lengths.shape, chunks - 1)
-    cuts = jnp.sort(jax.random.randint(cut_key, shape, 1, jnp.maximum(jnp.expand_dims(lengths, -1), 2)), axis=-1)
-    skips = jnp.sort(jax.random.randint(skip_key, shape, 0, jnp.expand_dims(jnp.maximum(max_position - lengths, 0), -1) + 1), -1)
+    cuts = jnp.sort(random.randint(cut_key, shape, 1, jnp.maximum(jnp.expand_dims(lengths, -1), 2)), axis=-1)
+    skips = jnp.sort(random.randint(skip_key, shape, 0, jnp.expand_dims(jnp.maximum(max_position - lengths, 0), -1) + 1), -1)
     index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
     passed = jnp.expand_dims(index, -1) >= jnp.expand_dims(cuts, -2)
     skipped = jnp.max(jnp.where(passed, jnp.expand_dims(skips, -2), 0), axis=-1, initial=0)
@@ -86,10 +86,12 @@ def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, ch
 
 
 def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:
-    """The lengths as int32; raises ValueError if max_position is below one of them."""
+    """The lengths as int32; raises ValueError if max_position is below one of them, or too large for int32."""
     lengths = _require_lengths(lengths, size)
-    traced = isinstance(lengths, jax.core.Tracer)
-    longest = size if traced else int(jnp.max(lengths, initial=0))
+    whole("max_position", max_position)
+    values = known(lengths)
+    traced = values is None
+    longest = size if values is None else int(np.max(values, initial=0))
     if max_position < max(longest, 1):
         what = "the padded length" if traced else "an example of length"
         raise ValueError(f"max_position {max_position} is below {what} {longest}; raise it to that")
@@ -97,10 +99,10 @@ def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array
 
 
 def _require_lengths(lengths: jax.Array, size: int) -> jax.Array:
-    """The lengths as int32; raises ValueError if they are not integers, or if one is above the padded length."""
-    lengths = jnp.asarray(lengths)
-    if not jnp.issubdtype(lengths.dtype, jnp.integer):
-        raise ValueError(f"lengths must be integers, got {lengths.dtype}; they count tokens")
-    if not isinstance(lengths, jax.core.Tracer) and int(jnp.max(lengths, initial=0)) > size:
-        raise ValueError(f"size {size} is below an example of length {int(jnp.max(lengths))}; it is the padded length")
+    """The lengths as int32; raises ValueError if they are not integers, negative, or above the padded length."""
+    whole("size", size, lowest=0, hint="it is the padded length")
+    lengths = integers("lengths", lengths, lowest=0, hint="they count tokens")
+    values = known(lengths)
+    if values is not None and np.max(values, initial=0) > size:
+        raise ValueError(f"size {size} is below an example of length {np.max(values)}; it is the padded length")
     return lengths.astype(jnp.int32)

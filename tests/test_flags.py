@@ -1,0 +1,91 @@
+"""No flag of JAX changes what is drawn at random, and the library's code runs with strict dtypes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rope_jax as rj
+from rope_jax.encoders._internal import random
+from rope_jax.model.transformer import functional
+from rope_jax.study.config import Cell, Method
+from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
+from rope_jax.tasks import Copy
+from rope_jax.training.evaluate import evaluate
+from rope_jax.training.microbatch import microbatch_plan
+from rope_jax.training.train import loss_and_gradient
+
+PROGRAM = Path(__file__).parent / "draws.py"
+EVERY_FLAG = {
+    "JAX_DEFAULT_PRNG_IMPL": "rbg",
+    "JAX_ENABLE_X64": "1",
+    "JAX_NUMPY_DTYPE_PROMOTION": "strict",
+    "JAX_NUMPY_RANK_PROMOTION": "raise",
+    "JAX_RANDOM_SEED_OFFSET": "9",
+    "JAX_THREEFRY_PARTITIONABLE": "0",
+}
+
+
+def printed(**flags):
+    """What the program prints under flags, line by line."""
+    done = subprocess.run([sys.executable, PROGRAM], env=os.environ | flags, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_all_flags_together_change_no_draw():
+    default = printed()
+    assert len(default) > 20
+    assert printed(**EVERY_FLAG) == default
+
+
+@pytest.mark.slow
+def test_no_flag_alone_changes_a_draw():
+    default = printed()
+    for flags in (*({name: value} for name, value in EVERY_FLAG.items()), {"JAX_DEFAULT_PRNG_IMPL": "unsafe_rbg"}):
+        assert printed(**flags) == default, flags
+
+
+def test_keys_are_those_of_jax_by_default():
+    """Outside values: JAX's functions under its default flags."""
+    for seed in (0, 7, 2**31, 2**32 - 1):
+        ours, theirs = random.key(seed), jax.random.key(np.uint32(seed))
+        assert (jax.random.key_data(ours) == jax.random.key_data(theirs)).all()
+        raw = jax.random.key_data(theirs)
+        rbg = jax.random.wrap_key_data(jnp.concatenate([raw, raw]), impl="rbg")
+        for key in (theirs, raw, rbg, jnp.concatenate([raw, raw])):
+            assert (random.bits(key, (3,)) == jax.random.bits(theirs, (3,))).all()
+            assert (random.uniform(key, (3,), 1.0, 2.0) == jax.random.uniform(theirs, (3,), minval=1.0, maxval=2.0)).all()
+            assert (random.normal(key, (3,)) == jax.random.normal(theirs, (3,))).all()
+            assert (random.randint(key, (3,), 2, 9) == jax.random.randint(theirs, (3,), 2, 9)).all()
+            assert (random.permutation(key, 5) == jax.random.permutation(theirs, 5)).all()
+            assert (random.split(key, 2) == jax.random.split(theirs, 2)).all()
+            assert (random.fold_in(key, 3) == jax.random.fold_in(theirs, 3)).all()
+            assert (random.keys_of(key, 4)[3] == jax.random.fold_in(theirs, 3)).all()
+
+
+def test_loss_gradient_and_evaluation_run_with_strict_dtypes():
+    """Optax's optimisers do not: they raise a Python float to an int32."""
+    cell = Cell(
+        task=Copy(end_marker=True),
+        method=Method(encoder=rj.Compose(rj.RoPE(scaling=rj.DynamicNTK(original_length=12)), rj.T5Bias(), rj.CoPE())),
+        model=ModelConfig(width=16, num_heads=2),
+        train=TrainConfig(batch_size=4, max_length=5, dropout=0.1),
+        evaluate=EvaluateConfig(lengths=(3,), examples=2),
+        seeds=(0,),
+    )
+    init, _ = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
+    results = []
+    for flag in ("standard", "strict"):
+        with jax.numpy_dtype_promotion(flag), jax.numpy_rank_promotion("raise"):
+            params = init(random.key(0))
+            value, gradient = loss_and_gradient(params, jnp.uint32(0), jnp.int32(0), cell, microbatch_plan(cell))
+            stacked = jax.tree.map(lambda x: x[None], params)
+            [rows] = evaluate(cell, stacked, np.array([-1]))
+        results.append((value, gradient, rows[0]["token_accuracy"]))
+    jax.tree.map(np.testing.assert_array_equal, *results)
