@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from rope_jax.report import labels
 from rope_jax.report.statistics import LENGTH_AT_METRIC, Curve, all_lengths
 
+_SHARE_WORTH_A_NOTE = 0.005  # a smaller share of test examples that were seen in training is not mentioned
+_LISTED = 5  # so many places are named in a sentence
 _WITHOUT_VALUE = {"diverged": "diverged", "failed": "failed", "missing": "have no row (“missing”)"}
 
 
@@ -29,6 +31,7 @@ def notes(curves: Mapping[str, list[Curve]]) -> list[str]:
             "L@0.9 is the longest tested length up to which a seed's exact match stays at 0.9 or above, from the worst seed to "
             "the best; 0 means that there is none."
         )
+    sentences += _repeated(lines) + _seen(lines)
     statuses = {status for of_metric in curves.values() for status in _statuses(of_metric)}
     without_value = [text for status, text in _WITHOUT_VALUE.items() if status in statuses]
     if without_value:
@@ -36,6 +39,46 @@ def notes(curves: Mapping[str, list[Curve]]) -> list[str]:
     if any(line.unmeasured.any() for line in lines):
         sentences.append("An empty cell means that the metric did not exist yet when its rows were measured.")
     return [" ".join(sentences), *labels.legend(name for line in lines for name in line.privileged)]
+
+
+def _repeated(lines: Sequence[Curve]) -> list[str]:
+    """A sentence on the lengths at which some test examples are equal; none if all differ."""
+    different = {
+        (line.task, length): round(share * count)
+        for line in lines
+        for length, share, count in zip(line.lengths, line.distinct, line.examples, strict=True)
+        if share is not None and share < 1
+    }
+    if not different:
+        return []
+    places = [f"{task} at length {length} ({number} different ones)" for (task, length), number in different.items()]
+    return [f"Some test examples are equal: {_listed(places)}."]
+
+
+def _seen(lines: Sequence[Curve]) -> list[str]:
+    """Sentences on the lengths at which training has drawn, or may have drawn, some of the test examples; none if it has not."""
+    shares: dict[tuple[str, int], float] = {}
+    not_known: dict[str, None] = {}
+    for line in lines:
+        for length, share, distinct in zip(line.lengths, line.seen, line.distinct, strict=True):
+            place = line.task, length
+            if share is not None and share >= _SHARE_WORTH_A_NOTE:
+                shares[place] = max(share, shares.get(place, 0.0))
+            elif share is None and distinct is not None:  # rows of earlier versions have neither
+                not_known[f"{line.task} at length {length}"] = None
+    sentences = []
+    if shares:
+        places = [f"{share:.0%} of {task} at length {length}" for (task, length), share in shares.items()]
+        sentences.append(f"Training is expected to have drawn some of the test examples too: {_listed(places)}.")
+    if not_known:
+        sentences.append(f"Training may have drawn some of the test examples too: {_listed(list(not_known))}.")
+    return sentences
+
+
+def _listed(places: list[str]) -> str:
+    """Up to five texts, and how many more there are."""
+    more = len(places) - _LISTED
+    return "; ".join(places[:_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _statuses(lines: Sequence[Curve]) -> set[str]:

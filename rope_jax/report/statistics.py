@@ -27,6 +27,8 @@ class Curve:
       lengths: those tested, ascending, in symbols of x.
       seeds: those of the rows.
       examples: test examples of each length.
+      distinct: the share of different ones among them, of each length; None in rows of versions that did not record it.
+      seen: the share of them that training is expected to have drawn too, of each length; None likewise, or if it is not known.
       values: float [seeds, lengths]; NaN where there is no value.
       statuses: [seeds][lengths]: "ok", "diverged" or "failed" as the row says, "missing" where there is no row. Where the status
         is "ok" and the value NaN, the row was measured before the metric existed.
@@ -42,6 +44,8 @@ class Curve:
     lengths: tuple[int, ...]
     seeds: tuple[int, ...]
     examples: tuple[int, ...]
+    distinct: tuple[float | None, ...]
+    seen: tuple[float | None, ...]
     values: np.ndarray
     statuses: tuple[tuple[Status, ...], ...]
 
@@ -105,7 +109,7 @@ def _curve(key: tuple[str, str, str], rows: list[Row], metric: str) -> Curve:
         statuses[place[0]][place[1]] = row["status"]
         if row["status"] == "ok" and row.get(metric) is not None:
             values[place] = row[metric]
-    examples = {row["length"]: row["count"] for row in rows}
+    by_length = {row["length"]: row for row in rows}
     return Curve(
         metric,
         *key,
@@ -114,7 +118,9 @@ def _curve(key: tuple[str, str, str], rows: list[Row], metric: str) -> Curve:
         train_length=rows[0]["train_length"],
         lengths=lengths,
         seeds=seeds,
-        examples=tuple(examples[length] for length in lengths),
+        examples=tuple(by_length[length]["count"] for length in lengths),
+        distinct=tuple(by_length[length].get("distinct") for length in lengths),
+        seen=tuple(by_length[length].get("seen") for length in lengths),
         values=values,
         statuses=tuple(map(tuple, statuses)),
     )

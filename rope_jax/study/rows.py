@@ -3,6 +3,7 @@
 `row` makes them; `settings.ROW_COLUMNS` names the columns that hold no metric.
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,6 +49,7 @@ def row(
     seed: int,
     length: int,
     examples: int,
+    distinct: float,
     measured: Mapping[str, tuple[float, float]],
     diverged_at: int,
 ) -> Row:
@@ -58,13 +60,14 @@ def row(
       seed: as in the config.
       length: symbols of x.
       examples: how many test examples there were.
+      distinct: the share of different examples among them.
       measured: the sum and the count of each metric, by its name.
       diverged_at: the step at which training diverged; -1 if it did not.
 
     Returns:
       The columns of `description`; seed, train_steps, train_length, length (the last two in symbols of x); status ("ok", or
-      "diverged", which diverged_at follows); count (of test examples); then the metrics, None where the seed diverged or
-      nothing was counted.
+      "diverged", which diverged_at follows); distinct, as given; seen, from `expected_share_seen`; count (of test examples);
+      then the metrics, None where the seed diverged or nothing was counted.
     """
     diverged = diverged_at >= 0
     return {
@@ -74,6 +77,24 @@ def row(
         "train_length": cell.train.max_length,
         "length": length,
         **({"status": "diverged", "diverged_at": diverged_at} if diverged else {"status": "ok"}),
+        "distinct": distinct,
+        "seen": expected_share_seen(cell, length),
         "count": examples,
         **{name: None if diverged or not count else total / count for name, (total, count) in measured.items()},
     }
+
+
+def expected_share_seen(cell: Cell, length: int) -> float | None:
+    """The share of test examples of a length that a seed's training is expected to have drawn too; None if it is not known.
+
+    Of N equally probable examples, n draws contain a given one with the probability 1 - (1 - 1/N)^n. Here n is the expected
+    number of training examples of that length, and 0 outside the training range.
+    """
+    train = cell.train
+    if not train.min_length <= length <= train.max_length:
+        return 0.0
+    different = cell.task.num_examples(length)
+    if different is None:
+        return None
+    draws = train.steps * train.batch_size / (train.max_length - train.min_length + 1)
+    return 1.0 if different == 1 else -math.expm1(draws * math.log1p(-1 / different))

@@ -13,7 +13,7 @@ ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric; see `rows`
     (
         *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "variant"),
         *("variant_encoder", "variant_policy", "privileged", "cell", "seed", "train_steps", "train_length", "length"),
-        *("status", "diverged_at", "count"),
+        *("status", "diverged_at", "distinct", "seen", "count"),
     )
 )
 

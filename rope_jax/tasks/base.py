@@ -81,5 +81,9 @@ class Task(TypedDataclass, ABC):
         """
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
 
+    def num_examples(self, length: int) -> int | None:
+        """How many different examples of `length` symbols there are, if all are equally probable; None: not known."""
+        return None
+
     def check(self, longest: int) -> None:
         """Raises ValueError if there are no examples of up to `longest` symbols. By default there are."""

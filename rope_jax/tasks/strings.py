@@ -1,5 +1,6 @@
 """Tasks that answer a random string x with a string y, a function of x."""
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +76,10 @@ class StringTask(Task):
     def string_options(self) -> dict[str, Any]:
         """What determines x; the format does not, nor do options that a subclass adds."""
         return {"alphabet": self.alphabet, "unique": self.unique}
+
+    def num_examples(self, length: int) -> int:
+        """How many different x of `length` symbols there are; y follows from x."""
+        return math.perm(self.alphabet, length) if self.unique else self.alphabet**length
 
     def check(self, longest: int) -> None:
         """Raises ValueError if there is no x of `longest` symbols, or if answer_length does not fit."""

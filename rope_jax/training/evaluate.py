@@ -7,7 +7,7 @@ exactly if greedy decoding, which then reads those same tokens, gives the exact 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -64,6 +64,13 @@ def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_lengt
     digest = json_hash({"type": type(task).__name__, **task.string_options})
     key = random.fold_in(random.key(int(digest[:8], 16) >> 1), length)
     return task.sample(key, jnp.full(examples, length, jnp.int32), max_length=max_length)
+
+
+@cache
+def share_distinct(task: Task, length: int, *, examples: int, max_length: int) -> float:
+    """The share of different examples among the test examples of one length; those of a short length or alphabet repeat."""
+    batch = jax.device_get(fixed_batch(task, np.int32(length), examples=examples, max_length=max_length))
+    return len(np.unique(np.concatenate([batch.tokens, batch.targets], axis=1), axis=0)) / examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,9 +177,19 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             if reads_length:
                 prepared = _prepare(cell, layers, params, cell.task.input_length(length))
             measured = jax.device_get(measure_replicas((params, prepared), np.int32(length), program=program))
+            distinct = share_distinct(cell.task, length, examples=examples, max_length=padded[length])
             by_seed = [{name: tuple(x[i].item() for x in measured[name]) for name in names} for i in range(replicas)]
             yield [
-                row(cell, variant, seed=seed, length=length, examples=examples, measured=values, diverged_at=int(diverged))
+                row(
+                    cell,
+                    variant,
+                    seed=seed,
+                    length=length,
+                    examples=examples,
+                    distinct=distinct,
+                    measured=values,
+                    diverged_at=int(diverged),
+                )
                 for seed, values, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
             ]
 

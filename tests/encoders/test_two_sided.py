@@ -64,11 +64,13 @@ def test_encoders_for_causal_attention_refuse_two_sided_attention():
             rj.check_requirements(encoder, DIMS, causal=False)
         rj.check_requirements(encoder, DIMS)
         positions = rj.Positions(query=jnp.arange(3), causal=False)
-        with pytest.raises(
-            ValueError, match=r"(CoPE|XPos) is defined for causal attention, but these positions have causal=False"
-        ):
-            tables = encoder.tables(encoder.prepare(encoder.init(jax.random.key(0), DIMS), None, DIMS), positions)
-            encoder.bias(tables, q, q, positions)
+        prepared = encoder.prepare(encoder.init(jax.random.key(0), DIMS), None, DIMS)
+
+        def call_hooks(encoder=encoder, prepared=prepared, positions=positions):
+            encoder.bias(encoder.tables(prepared, positions), q, q, positions)
+
+        with pytest.raises(ValueError, match=r"(CoPE|XPos) is defined for causal attention, but these positions have causal"):
+            call_hooks()
 
 
 def test_a_task_that_is_not_causal_refuses_them_before_training():

@@ -118,3 +118,20 @@ def test_columns_are_in_order_of_length():
     for order in (1, -1):
         header, *_ = cells(markdown(of_metrics([row(0, length, 1.0) for length in (6, 12, 24)[::order]])))
         assert header[3:6] == ["0.5x (6)", "1x (12)", "2x (24)"]
+
+
+def test_notes_say_which_test_examples_repeat_or_were_seen():
+    def note(*rows):
+        return markdown(of_metrics(rows, "exact_match")).splitlines()[-1]
+
+    short = {"distinct": 0.25, "seen": 0.605}
+    rows = [row(0, 12, 1.0, **short), row(0, 24, 0.5, distinct=1.0, seen=0.0)]
+    count = rows[0]["count"]
+    text = note(*rows)
+    assert f"Some test examples are equal: copy at length 12 ({count // 4} different ones)." in text
+    assert "Training is expected to have drawn some of the test examples too: 60% of copy at length 12." in text
+    unknown = note(row(0, 12, 1.0, distinct=1.0, seen=None))
+    assert "Training may have drawn some of the test examples too: copy at length 12." in unknown
+    for silent in (row(0, 12, 1.0), row(0, 12, 1.0, distinct=1.0, seen=0.004)):  # earlier rows have neither column
+        assert "Training" not in note(silent)
+        assert "equal" not in note(silent)
