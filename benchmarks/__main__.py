@@ -15,6 +15,7 @@ from experiments import command
 from experiments.cli import perhaps, refusing
 from experiments.interrupt import interruptible
 from rope_jax.study import store
+from rope_jax.training import devices
 
 _USAGE = "usage: python -m benchmarks {" + ",".join(BENCHMARKS) + "} [--out FILE.json ...]"
 
@@ -40,7 +41,8 @@ def main(arguments: list[str]) -> None:
         interrupt.state = lambda: "; no file is written"
         with refusing():
             benchmark = parse(arguments)
-        rows = benchmark.run(command.remark)
+        with refusing(devices.NoDevicesError):
+            rows = benchmark.run(command.remark)
         if benchmark.out is not None:
             store.write_whole(benchmark.out, harness.to_json(arguments[0], benchmark, rows))
     complete = f"{benchmark.out} is written" if benchmark.out else "no file was requested: --out FILE.json writes the rows"

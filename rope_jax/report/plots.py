@@ -2,6 +2,7 @@
 
 import io
 import textwrap
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,15 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MOST_PANELS_ACROSS = 3
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
-_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "rope_jax", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
+_SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "rope_jax",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.parse_math": False,  # a $ in a name is a $
+}
+_DOTS_PER_INCH = 150
+_MOST_DOTS = 2**16 - 1  # of a side of a PNG, in matplotlib
 
 
 def by_length(lines: Sequence[Curve]) -> dict[str, bytes]:
@@ -34,12 +43,14 @@ def by_length(lines: Sequence[Curve]) -> dict[str, bytes]:
     Returns:
       {"png": ..., "svg": ...}.
     """
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the font has no such character: a box is drawn
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         figure = _draw(lines)
         png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+        dpi = min(_DOTS_PER_INCH, _MOST_DOTS // max(figure.get_size_inches()))
+        figure.savefig(png, format="png", dpi=dpi, metadata={"Software": None})
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
 

@@ -1,6 +1,7 @@
 """The settings of an experiment: the model's sizes, training and evaluation. Plain data that model and training read."""
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,10 +19,36 @@ ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric; see `rows`
 )
 
 
+LARGEST_INT32 = 2**31 - 1
+LONGEST_NAME = 200  # characters; a longer one leaves no room in a figure
+
+
 def require(condition: bool, name: str, value: Any, requirement: str) -> None:
     """Raises ValueError with the field's name, what is required and the value, unless the condition holds."""
     if not condition:
-        raise ValueError(f"{name} {requirement}, got {value!r}")
+        try:
+            shown = repr(value)
+        except ValueError:  # Python writes no numbers of more than 4300 digits
+            shown = "a number of more than 4300 digits"
+        raise ValueError(f"{name} {requirement}, got {shown}")
+
+
+def require_count(name: str, value: int) -> None:
+    """Raises ValueError unless a number is from 1 to the largest int32, in which it is counted."""
+    require(value >= 1, name, value, "must be at least 1")
+    require(value <= LARGEST_INT32, name, value, f"must be at most {LARGEST_INT32}, the largest int32")
+
+
+def require_name(where: str, name: str) -> None:
+    """Raises ValueError unless a name can stand in tables, figures and files."""
+    require(bool(name.strip()), where, name, "must not be blank")
+    require(
+        name.isprintable(),
+        where,
+        name,
+        "must be printable text, without line breaks, control characters and halves of surrogate pairs",
+    )
+    require(len(name) <= LONGEST_NAME, where, name, f"must have at most {LONGEST_NAME} characters")
 
 
 def require_distinct(name: str, values: Any) -> None:
@@ -36,6 +63,11 @@ def require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
     """Raises ValueError unless each metric has a column of the rows to itself."""
     names: set[str] = set()
     for metric in metrics:
+        if not re.fullmatch(r"\w[\w.@+-]*", metric.name):
+            raise ValueError(
+                f"{where}: the name of {type(metric).__name__} must consist of letters, digits and the characters _ . @ + -, "
+                f"since files are named after it, got {metric.name!r}"
+            )
         taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
         if taken:
             raise ValueError(
@@ -65,7 +97,8 @@ class ModelConfig(TypedDataclass):
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "num_heads", "mlp_factor"):
-            require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "must be at least 1")
+            require_count(f"model.{name}", getattr(self, name))
+        require_count("model.width * model.mlp_factor", self.hidden)
         if self.width % self.num_heads:
             raise ValueError(
                 f"model.width {self.width} is not divisible by model.num_heads {self.num_heads}; "
@@ -113,7 +146,7 @@ class TrainConfig(TypedDataclass):
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "min_length", "max_length"):
-            require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
+            require_count(f"train.{name}", getattr(self, name))
         for name in ("learning_rate", "clip_norm"):
             require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
         require(0 <= self.dropout < 1, "train.dropout", self.dropout, "must be at least 0 and below 1; 0.1 is usual")
@@ -141,6 +174,7 @@ class EvaluateConfig(TypedDataclass):
         require(len(self.lengths) > 0, "evaluate.lengths", self.lengths, "must name at least one length")
         for length in self.lengths:
             require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
+            require_count("evaluate.lengths", length)
         require_distinct("evaluate.lengths", self.lengths)
         if isinstance(self.examples, tuple) and len(self.examples) != len(self.lengths):
             raise ValueError(
@@ -148,7 +182,7 @@ class EvaluateConfig(TypedDataclass):
                 "one number for all"
             )
         for examples in self.examples_by_length.values():
-            require(examples >= 1, "evaluate.examples", examples, "must be at least 1")
+            require_count("evaluate.examples", examples)
         require_columns("evaluate.metrics", self.metrics)
 
     @property
