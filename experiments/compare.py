@@ -48,6 +48,7 @@ class Arguments:
       evaluate: evaluation settings.
       metrics: columns of the rows, each shown in a table and a figure.
       checkpoint_seconds: a checkpoint is written when this much time has passed since the last, and at the end of training.
+      force: run also what needs more memory than there is, or more than a year, by the least estimate.
       compilation_cache: keep compiled programs for the next run, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
     """
 
@@ -64,6 +65,7 @@ class Arguments:
     metrics: tuple[str, ...] = METRICS
     checkpoint_seconds: float = 20.0
     compilation_cache: bool = True
+    force: bool = False
 
     def __post_init__(self) -> None:
         if not self.checkpoint_seconds >= 0:
@@ -168,6 +170,7 @@ def main(arguments: list[str]) -> None:
                 # JAX is set up and the training code imported only now: errors in the command were reported before
                 with refusing():
                     devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
+                    _require_possible(todo, force=given.force)
                 with refusing(store.DamagedError):
                     session = shlex.join(["python", "-m", "experiments.compare", *arguments])
                     run_cells(folder, todo, session, given.checkpoint_seconds, interrupt.check)
@@ -185,6 +188,16 @@ def _opened(stack: ExitStack, out: Path, experiment: Experiment) -> store.RunFol
         return stack.enter_context(store.open_run(out, experiment))
     except ValueError as error:
         raise ValueError(f"--out: {error}") from error
+
+
+def _require_possible(cells: list[Cell], *, force: bool) -> None:
+    """Prints the least cost of cells; raises ValueError if the machine cannot run them, unless `force`."""
+    from rope_jax.study import cost
+
+    estimate = cost.estimate(cells)
+    command.remark(str(estimate))
+    if not force:
+        estimate.require_possible()
 
 
 def run_cells(

@@ -225,12 +225,11 @@ def check_compatible(cell: Cell) -> None:
     longest = max(cell.train.max_length, *cell.evaluate.lengths)
     cell.task.check(longest)
     length = cell.task.input_length(longest)
-    require(
-        length <= LARGEST_INT32,
-        f"the input positions of the longest example of {cell.task.name}",
-        length,
-        f"must be at most {LARGEST_INT32}, the largest int32; use shorter lengths",
-    )
+    for what, number in (
+        (f"the input positions of {cell.task.name}", length),
+        (f"the vocabulary of {cell.task.name}", cell.task.vocabulary),
+    ):
+        require(number <= LARGEST_INT32, what, number, f"must be at most {LARGEST_INT32}, the largest int32")
     for variant in cell.method.all_variants:
         encoder, policy = variant.encoder, variant.policy
         policy.check(cell.task, length)
