@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Any, NoReturn
 
 GRACE_SECONDS = 3.0  # from the first Ctrl-C to the end of the process
 STATUS = 130  # of a process that was interrupted: 128 + SIGINT
@@ -37,7 +37,8 @@ class Interrupt:
 
     pressed: bool = False
     state: Callable[[], str] = lambda: ""
-    _said: threading.Lock = field(default_factory=threading.Lock)
+    _said: bool = False
+    _lock: Any = field(default_factory=threading.RLock)
 
     def check(self) -> None:
         """Raises KeyboardInterrupt if it was."""
@@ -45,14 +46,15 @@ class Interrupt:
             raise KeyboardInterrupt
 
     def say(self, write: Callable[[str], object]) -> None:
-        """Writes the message, once."""
-        if self._said.acquire(blocking=False):
-            try:
-                state = self.state()
-            except Exception:  # such as a folder that cannot be read any more
-                state = ""
-            with suppress(OSError):
+        """Writes the message, once. It may be called while it runs: by another thread, or by the handler of a second Ctrl-C."""
+        try:
+            state = self.state()
+        except Exception:  # such as a folder that cannot be read any more
+            state = ""
+        with self._lock, suppress(OSError):
+            if not self._said:
                 write(f"\ninterrupted{state}\n")
+                self._said = True
 
 
 _own_process = False  # whether the process is one command and no more, so that it may be ended

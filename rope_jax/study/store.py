@@ -243,6 +243,11 @@ def _require_usable(path: Path, experiment: Experiment) -> None:
         raise ValueError(f"The folder {path} holds other files and no run.json; give a new or empty folder")
 
 
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
 def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
     """Raises ValueError unless the experiment that run.json records has the identity of this one."""
     try:
@@ -258,7 +263,7 @@ def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
     decisive = [name for name, _, _ in differences(recorded, identity(experiment))]
     if decisive:
         changed = [
-            f"{name} is {old!r} there and {new!r} here"
+            f"{name} is {_shortened(old)} there and {_shortened(new)} here"
             for name, old, new in differences(all_recorded, to_json(experiment))
             if any(name.startswith(path) or path.startswith(name) for path in decisive)
         ]

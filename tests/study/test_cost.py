@@ -84,7 +84,7 @@ def test_what_is_drawn_counts():
 def test_what_cannot_fit_is_refused_at_once(huge):
     estimate = replace(cost.estimate([huge]), memory=2**34)
     assert estimate.bytes > 2**34
-    with pytest.raises(ValueError, match="needs at least .* of memory, and there are 17.2 GB; use smaller sizes .*--force"):
+    with pytest.raises(ValueError, match=r"needs at least .* of memory, and there are 17\.2 GB; use smaller sizes .*--force"):
         estimate.require_possible()
 
 
