@@ -2,14 +2,16 @@
 
 import difflib
 import inspect
+import linecache
 import re
 import sys
 import traceback
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import experiments
 import rope_jax as rj
 from experiments.command import remark
 from rope_jax import optimizers, policies, study, tasks
@@ -120,10 +122,28 @@ def _suggestion(error: BaseException) -> str:
 
 
 @contextmanager
-def refusing(kind: type[ValueError] = ValueError) -> Iterator[None]:
-    """Turns errors that the user can correct into one message on stderr and exit status 2."""
+def refusing(kind: type[ValueError] = ValueError, *, when: Callable[[ValueError], bool] = lambda error: True) -> Iterator[None]:
+    """Turns errors that the user can correct into one message on stderr and exit status 2.
+
+    Args:
+      kind: the class of these errors.
+      when: which of its errors.
+    """
     try:
         yield
     except kind as error:
+        if not when(error):
+            raise
         remark(f"error: {error}")
         sys.exit(2)
+
+
+def is_refusal(error: ValueError) -> bool:
+    """Whether this project itself raised an error, with a message that says what to change.
+
+    An error that a user's class raises, or a library on its behalf, is a fault, whose traceback is needed.
+    """
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    file = Path(frame.f_code.co_filename)
+    ours = any(file.is_relative_to(Path(module.__file__).parent) for module in (rj, experiments) if module.__file__)
+    return ours and linecache.getline(str(file), line).lstrip().startswith("raise ")

@@ -18,7 +18,7 @@ from typing import Any
 import tyro
 
 from experiments import command
-from experiments.cli import load_experiment, perhaps, refusing
+from experiments.cli import is_refusal, load_experiment, perhaps, refusing
 from experiments.interrupt import interruptible
 from rope_jax.report import plots, statistics, tables, terminal
 from rope_jax.study import store
@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> None:
                 with refusing():
                     devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
                     _require_possible(todo, force=given.force)
-                with refusing(store.DamagedError):
+                with refusing(when=is_refusal):
                     session = shlex.join(["python", "-m", "experiments.compare", *arguments])
                     run_cells(folder, todo, session, given.checkpoint_seconds, interrupt.check)
             with refusing():
@@ -212,7 +212,9 @@ def run_cells(
       check: is called often, and may raise an exception to stop.
     """
     from experiments.cell import display, run_cell
+    from rope_jax.training.evaluate import check_evaluation
 
+    check_evaluation(cells[0])  # before anything is written; the other cells before their training
     folder.note_session(provenance(session, cells, devices.names(len(folder.experiment.seeds))))
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
