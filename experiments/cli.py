@@ -16,6 +16,8 @@ import rope_jax as rj
 from experiments.command import remark
 from rope_jax import optimizers, policies, study, tasks
 
+_MOST_BYTES = 10_000_000  # of a Python file
+
 
 def perhaps(name: str, known: Iterable[str]) -> str:
     """' (perhaps you meant RoPE?)', or nothing if no known name is close."""
@@ -53,9 +55,12 @@ def load_module(path: Path, what: str) -> types.ModuleType:
         if not path.exists():
             beside = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
             raise ValueError(f"{what} {path} does not exist{perhaps(path.name, beside)}")
-        source = path.read_bytes()
+        with path.open("rb") as file:
+            source = file.read(_MOST_BYTES + 1)  # a device such as /dev/zero has no end
     except OSError as error:
         raise ValueError(f"{what} {path} cannot be read ({error.strerror})") from error
+    if len(source) > _MOST_BYTES:
+        raise ValueError(f"{what} {path} must be a Python file of at most {_MOST_BYTES} bytes, and is longer; name another file")
     if b"\0" in source:  # in every UTF-16 or UTF-32 text, and in no UTF-8 text
         raise ValueError(f"{what} {path} must be a text in UTF-8, and has NUL bytes, as UTF-16 has; save it as UTF-8")
     if (folder := str(path.parent.resolve())) not in sys.path:

@@ -151,8 +151,12 @@ def require_no_arguments(arguments: list[str], help_text: str | None) -> None:
 
 def path(text: str) -> Path:
     """A path of the command line; raises ValueError for a text that names none."""
-    if not text.strip() or "\0" in text:
-        raise ValueError(f"a path must be a text that is not blank, got {text!r}; name a file or folder, such as out/first")
+    try:
+        possible = bool(text.strip()) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        possible = False
+    if not possible:
+        raise ValueError(f"a path must be text that is not blank, got {text!r}; name a file or folder, such as out/first")
     return Path(text)
 
 
