@@ -5,6 +5,7 @@ to change; 130 interrupted by Ctrl-C; 141 the reader of the output went away, as
 """
 
 import io
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import tyro
 
 from experiments.interrupt import STATUS, interruptible, leave
 
+_FAULT = 1
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, as of a program that is killed by it
 
 
@@ -31,9 +33,10 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
         status = ended.code
     except BrokenPipeError:
         status = _BROKEN_PIPE
-    if status == STATUS:
-        leave()
-    sys.exit(_flushed(status))
+    status = _flushed(status)
+    if status in (_FAULT, STATUS):
+        leave(status)
+    sys.exit(status)
 
 
 def _flushed(status: Any) -> Any:
@@ -46,7 +49,7 @@ def _flushed(status: Any) -> Any:
             status = _BROKEN_PIPE
         elif not status:
             remark(f"error: standard output cannot be written ({error.strerror})")
-            status = 1
+            status = _FAULT
     return status
 
 
@@ -86,6 +89,12 @@ def remark(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def silence_libraries() -> None:
+    """Drops what Orbax and the libraries below it log: errors that they raise as well, with their tracebacks, and remarks."""
+    for name in ("absl", "asyncio", "concurrent.futures"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def show(text: str, state: str) -> None:
     """Prints the result of a command on stdout.
 
@@ -100,7 +109,7 @@ def show(text: str, state: str) -> None:
     except OSError as error:
         _discard(sys.stdout)
         remark(f"error: standard output cannot be written ({error.strerror}); {state}")
-        sys.exit(1)
+        sys.exit(_FAULT)
 
 
 @contextmanager
@@ -108,7 +117,7 @@ def failing(state: Callable[[], str]) -> Iterator[None]:
     """Turns errors of files and memory into one message on stderr and exit status 1.
 
     Args:
-      state: what is complete and how to continue, as a continuation of the message.
+      state: what is complete and how to continue, such as "with 1 of 4 cells to do".
     """
     try:
         yield
@@ -118,8 +127,9 @@ def failing(state: Callable[[], str]) -> Iterator[None]:
         reason = _reason(error)
         if reason is None:
             raise
-        remark(f"error: {reason}{state()}")
-        sys.exit(1)
+        said = state()
+        remark(f"error: {reason}{said and f', {said}'}")
+        sys.exit(_FAULT)
 
 
 def _reason(error: BaseException) -> str | None:

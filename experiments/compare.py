@@ -162,7 +162,7 @@ def main(arguments: list[str]) -> None:
 
         def state() -> str:
             left, cells = len(folder.unfinished()), len(experiment.cells())
-            return f" with {left} of {cells} cells to do; the same command continues with them in {given.out}"
+            return f"with {left} of {cells} cells to do; the same command continues with them in {given.out}"
 
         interrupt.state = state
         with command.failing(state):
@@ -213,6 +213,7 @@ def run_cells(
     from experiments.cell import display, run_cell
     from rope_jax.training.evaluate import check_evaluation
 
+    command.silence_libraries()
     check_evaluation(cells[0])  # before anything is written; the other cells before their training
     folder.note_session(provenance(session, cells, devices.names(len(folder.experiment.seeds))))
     with display() as progress:

@@ -32,7 +32,7 @@ class Interrupt:
 
     Attributes:
       pressed: whether it was.
-      state: what is complete and how to continue, as a continuation of "interrupted"; for example " with 1 of 4 cells to do".
+      state: what is complete and how to continue, such as "with 1 of 4 cells to do".
     """
 
     pressed: bool = False
@@ -53,7 +53,7 @@ class Interrupt:
             state = ""
         with self._lock, suppress(OSError):
             if not self._said:
-                write(f"\ninterrupted{state}\n")
+                write(f"\ninterrupted {state}".rstrip() + "\n")
                 self._said = True
 
 
@@ -97,12 +97,12 @@ def interruptible() -> Iterator[Interrupt]:
             signal.signal(signal.SIGINT, before)
 
 
-def leave() -> NoReturn:
-    """Ends an interrupted process without the destructors of other libraries, which may crash after an interrupt."""
+def leave(status: int) -> NoReturn:
+    """Ends a process that stopped in the middle without the destructors of other libraries, which may crash then."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(STATUS)
+    os._exit(status)
 
 
 def _handle(interrupt: Interrupt) -> Callable[[], None]:

@@ -46,9 +46,11 @@ def write_whole(path: Path, data: str | bytes) -> None:
             file.write(content)
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # an error of a write does not say of which file
         raise
 
 
