@@ -60,11 +60,12 @@ def _prepare_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    sys.stderr = _Remarks(sys.stderr.buffer, sys.stderr.encoding, errors="backslashreplace", line_buffering=True)
+    if sys.stdout is None:  # it is closed
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    bytes_, encoding = (open(os.devnull, "wb"), "utf-8") if sys.stderr is None else (sys.stderr.buffer, sys.stderr.encoding)  # noqa: SIM115
+    sys.stderr = _Remarks(bytes_, encoding, errors="backslashreplace", line_buffering=True)
 
 
 class _Remarks(io.TextIOWrapper):

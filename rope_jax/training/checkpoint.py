@@ -28,7 +28,7 @@ def save(folder: Path, state: TrainState) -> None:
         with ocp.StandardCheckpointer() as checkpointer:
             checkpointer.save(target, state, force=True)
     except ValueError as error:  # what Orbax makes of errors of its storage
-        raise OSError(f"checkpoint {target} cannot be written ({str(error).partition(chr(10))[0]})") from error
+        raise OSError(f"checkpoint {target} cannot be written ({str(error).rpartition(': ')[2]})") from error
     for other in folder.iterdir():  # older checkpoints, and what a killed write left
         if other.name != target.name:
             shutil.rmtree(other)
