@@ -49,10 +49,14 @@ def by_length(lines: Sequence[Curve]) -> dict[str, bytes]:
         matplotlib.rcParams.update(_SETTINGS)
         figure = _draw(lines)
         png, svg = io.BytesIO(), io.BytesIO()
-        dpi = min(_DOTS_PER_INCH, _MOST_DOTS // max(figure.get_size_inches()))
-        figure.savefig(png, format="png", dpi=dpi, metadata={"Software": None})
+        figure.savefig(png, format="png", dpi=_dots_per_inch(figure), metadata={"Software": None})
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
+
+
+def _dots_per_inch(figure: Figure) -> int:
+    """The density of the PNG: the usual one, or what the largest image allows."""
+    return int(min(_DOTS_PER_INCH, _MOST_DOTS // max(figure.get_size_inches())))
 
 
 def _ticks(lengths: list[int], train_length: int) -> list[str]:

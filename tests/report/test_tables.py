@@ -1,7 +1,10 @@
 """Tables and their notes from rows alone."""
 
-from rows import ROWS, of_metrics, row
+import re
 
+from rows import ODD_NAMES, ROWS, of_metrics, row
+
+from looping import for_each
 from rope_jax.report.tables import latex, markdown
 
 
@@ -118,3 +121,17 @@ def test_columns_are_in_order_of_length():
     for order in (1, -1):
         header, *_ = cells(markdown(of_metrics([row(0, length, 1.0) for length in (6, 12, 24)[::order]])))
         assert header[3:6] == ["0.5x (6)", "1x (12)", "2x (24)"]
+
+
+@for_each("name", ODD_NAMES)
+def test_markup_in_names_is_escaped(name):
+    """In Markdown and LaTeX a cell shows the name as it is written."""
+    curves = of_metrics([row(0, 12, 0.5, method=name)], "exact_match")
+    [line] = [line for line in markdown(curves).splitlines() if line.startswith("| copy")]
+    cells = re.split(r"(?<!\\)(?:\\\\)*\|", line)
+    assert len(cells) == len(markdown(curves).splitlines()[2].split("|"))
+    assert re.sub(r"\\(.)", r"\1", line.split(" | ", 1)[1]).startswith(name)
+    [line] = [line for line in latex(curves).splitlines() if line.lstrip().startswith("copy")]
+    bare = re.sub(r"\\[#$%&_{}]|\\(textbackslash|textasciitilde)\{\}|\\\^\{\}|\\ensuremath\{[<>]\}", "", line.rstrip("\\"))
+    assert not set(bare) & set("#$%_{}^~\\")
+    assert bare.count("&") == len(cells) - 3

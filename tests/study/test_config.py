@@ -9,6 +9,7 @@ import pytest
 
 import rope_jax as rj
 from examples import ENCODERS, MAPS
+from looping import for_each
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
 from rope_jax.policies import Contiguous, Grid, PoSE
 from rope_jax.study.config import Cell, Experiment, Method, Variant
@@ -359,3 +360,56 @@ def test_the_committed_configs_are_experiments():
     assert "quickstart.py" in {path.name for path in paths}
     for path in paths:
         assert isinstance(load_experiment(path), Experiment)
+
+
+ODD_TEXTS = ("", " ", "\n", "a\nb", "\t", "\x00", "a\x1b[1mb", "\ud800", "a\udcffb", "\u200b", "\u2028", "x" * 201)
+
+
+@for_each("text", ODD_TEXTS)
+def test_names_are_printable_text(text):
+    """Else tables and figures would fail, or show something else, after training."""
+    for what, make in (
+        ("Method name", lambda: rope(name=text)),
+        ("Variant name", lambda: Variant(name=text, encoder=rj.NoPE())),
+        ("Experiment name", lambda: Experiment(name=text, tasks=(Copy(),), methods=(rope(),))),
+    ):
+        with pytest.raises(ValueError, match=f"^{what} must (not be blank|be printable text|have at most 200 characters)"):
+            make()
+
+
+@for_each("name", ("", "a/b", "../a", "a b", "\ud800", "a\nb", "a\\b", "-x", "con:x"))
+def test_names_of_metrics_are_names_of_files(name):
+    class Named(ExactMatch):
+        @property
+        def name(self):
+            return name
+
+    with pytest.raises(ValueError, match=r"evaluate\.metrics: the name of Named must consist of letters, digits and"):
+        EvaluateConfig(metrics=(Named(),))
+
+
+@for_each(
+    ("field", "make"),
+    [
+        ("model.num_layers", lambda n: ModelConfig(num_layers=n)),
+        ("model.width", lambda n: ModelConfig(width=n)),
+        ("model.num_heads", lambda n: ModelConfig(num_heads=n)),
+        ("model.mlp_factor", lambda n: ModelConfig(mlp_factor=n)),
+        ("model.width * model.mlp_factor", lambda n: ModelConfig(width=2**20, mlp_factor=2**20)),
+        ("train.steps", lambda n: TrainConfig(steps=n)),
+        ("train.batch_size", lambda n: TrainConfig(batch_size=n)),
+        ("train.max_length", lambda n: TrainConfig(max_length=n)),
+        ("evaluate.lengths", lambda n: EvaluateConfig(lengths=(n,))),
+        ("evaluate.examples", lambda n: EvaluateConfig(examples=n)),
+        ("the vocabulary of copy", lambda n: Experiment(name="x", tasks=(Copy(alphabet=n),), methods=(rope(),))),
+        (
+            "the input positions of copy",
+            lambda n: Experiment(name="x", tasks=(Copy(),), methods=(rope(),), evaluate=EvaluateConfig(lengths=(2**31 - 1,))),
+        ),
+        ("seeds", lambda n: Experiment(name="x", tasks=(Copy(),), methods=(rope(),), seeds=(n,))),
+    ],
+)
+def test_counts_fit_int32(field, make):
+    for count in (2**31, 10**30, 10**5000):
+        with pytest.raises(ValueError, match=f"^{re.escape(field)} must (be at most|hold numbers from 0 to) 2147483647"):
+            make(count)
