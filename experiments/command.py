@@ -33,6 +33,8 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
         status = ended.code
     except BrokenPipeError:
         status = _BROKEN_PIPE
+    except KeyboardInterrupt:  # it came while another error was reported
+        status = STATUS
     status = _flushed(status)
     if status in (_FAULT, STATUS):
         leave(status)

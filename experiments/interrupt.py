@@ -80,7 +80,8 @@ def interruptible() -> Iterator[Interrupt]:
     global _current
     outer, before = _current, signal.getsignal(signal.SIGINT)
     interrupt = outer or Interrupt()
-    handled = outer is None and before in (signal.default_int_handler, _end_at_once)
+    in_main_thread = threading.current_thread() is threading.main_thread()  # the only one that may set handlers
+    handled = outer is None and in_main_thread and before in (signal.default_int_handler, _end_at_once)
     stop_watching = _handle(interrupt) if handled else lambda: None
     _current = interrupt
     try:
@@ -93,8 +94,8 @@ def interruptible() -> Iterator[Interrupt]:
     finally:
         _current = outer
         if handled:
-            stop_watching()
             signal.signal(signal.SIGINT, before)
+            stop_watching()
 
 
 def leave(status: int) -> NoReturn:

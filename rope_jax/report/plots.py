@@ -123,7 +123,7 @@ def _draw(lines: Sequence[Curve]) -> Figure:
 
 def _set_heights(panel: Axes, lines: Sequence[Curve]) -> None:
     """Sets the range of values, which all panels share: 0 to 1 for fractions, and what the values need for other metrics."""
-    known = np.concatenate([line.values[~np.isnan(line.values)] for line in lines])
+    known = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
     low, high = (min(0.0, known.min()), max(1.0, known.max())) if known.size else (0.0, 1.0)
     panel.set_ylim(low - 0.04 * (high - low), high + 0.1 * (high - low))
 

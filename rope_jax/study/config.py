@@ -21,6 +21,7 @@ from rope_jax.study.settings import (
     require,
     require_columns,
     require_distinct,
+    require_file_name,
     require_name,
 )
 from rope_jax.tasks.base import Task
@@ -128,6 +129,7 @@ class Cell(TypedDataclass):
     seeds: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        require_file_name(f"the name of {type(self.task).__name__}", self.task.name)
         require_columns(
             f"the metrics of task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics)
         )

@@ -51,6 +51,16 @@ def require_name(where: str, name: str) -> None:
     require(len(name) <= LONGEST_NAME, where, name, f"must have at most {LONGEST_NAME} characters")
 
 
+def require_file_name(where: str, name: str) -> None:
+    """Raises ValueError unless a name can be part of the name of a file on every system."""
+    require(
+        re.fullmatch(r"\w[\w.@+-]*", name) is not None,
+        where,
+        name,
+        "must consist of letters, digits and the characters _ . @ + -, since files are named after it",
+    )
+
+
 def require_distinct(name: str, values: Any) -> None:
     """Raises ValueError if a value occurs twice."""
     seen: list[Any] = []
@@ -63,11 +73,7 @@ def require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
     """Raises ValueError unless each metric has a column of the rows to itself."""
     names: set[str] = set()
     for metric in metrics:
-        if not re.fullmatch(r"\w[\w.@+-]*", metric.name):
-            raise ValueError(
-                f"{where}: the name of {type(metric).__name__} must consist of letters, digits and the characters _ . @ + -, "
-                f"since files are named after it, got {metric.name!r}"
-            )
+        require_file_name(f"{where}: the name of {type(metric).__name__}", metric.name)
         taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
         if taken:
             raise ValueError(

@@ -5,6 +5,7 @@ a few buckets, so that all lengths in one share it too. Teacher forcing is enoug
 exactly if greedy decoding, which then reads those same tokens, gives the exact answer.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,6 +136,11 @@ def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array
             f"{type(metric).__name__}.measure must return a tuple of two scalars, a sum and a count over the examples, "
             f"got {jax.tree.map(jnp.shape, measured)}; add up over the batch"
         )
+    if any(jnp.issubdtype(jnp.result_type(value), jnp.complexfloating) for value in measured):
+        raise ValueError(
+            f"{type(metric).__name__}.measure must return real numbers, got {jax.tree.map(jnp.result_type, measured)}; return, "
+            "say, their absolute values"
+        )
     return measured
 
 
@@ -187,7 +193,9 @@ def _programs(cell: Cell, variant: ResolvedVariant) -> Iterator[tuple[int, Progr
 
 
 def check_evaluation(cell: Cell) -> None:
-    """Traces every program of a cell's evaluation, so that its errors come before training. Evaluation uses the traces again.
+    """Traces every program of a cell's evaluation and makes up rows, so that errors come before training.
+
+    Evaluation uses the traces again.
 
     Raises:
       Exception: whatever the task, a policy, an encoder or a metric raises for these shapes.
@@ -205,7 +213,9 @@ def check_evaluation(cell: Cell) -> None:
             current = cell.task.input_length(length) if layers.requirements.length else None
             prepared = jax.eval_shape(partial(layers.prepare, length=current, dims=dims), encoding_params(params))
             models = jax.tree.map(stacked, (params, prepared))
-            measure_replicas.eval_shape(models, np.int32(length), program=program)
+            measured = measure_replicas.eval_shape(models, np.int32(length), program=program)
+        counts = dict.fromkeys(measured, (0.0, 1.0))
+        json.dumps(row(cell, variant, seed=0, length=1, examples=1, measured=counts, diverged_at=-1))  # as `evaluate` makes rows
 
 
 def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> Prepared:

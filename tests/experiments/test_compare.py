@@ -589,8 +589,12 @@ def test_a_fault_that_only_evaluation_shows_comes_before_training(config, tmp_pa
     def write(measure):
         path.write_text(config.read_text() + BROKEN_METRIC.replace("MEASURE", measure))
 
-    write("return batch.answer_mask, batch.answer_mask")
-    refused([str(path), "--out", str(out)], r"error: Broken.measure must return a tuple of two scalars", tmp_path, capsys)
+    for measure, message in (
+        ("return batch.answer_mask, batch.answer_mask", r"error: Broken.measure must return a tuple of two scalars"),
+        ("return logits.sum() * 1j, 1", r"error: Broken.measure must return real numbers"),
+    ):
+        write(measure)
+        refused([str(path), "--out", str(out)], message, tmp_path, capsys)
     for measure, fault in (
         ("raise ValueError('mine')", ValueError),
         ("return logits @ logits, 1", (TypeError, ValueError)),

@@ -156,6 +156,11 @@ def test_every_name_is_drawn_as_it_is_written(name):
     assert images["png"].startswith(b"\x89PNG")
 
 
+def test_values_that_are_not_finite_are_left_out():
+    rows = [row(0, length, value) for length, value in ((6, 0.5), (12, float("inf")), (24, -float("inf")), (48, float("nan")))]
+    assert plots.by_length(curves(rows)).keys() == {"png", "svg"}
+
+
 def test_a_figure_of_thousands_of_lines_has_fewer_dots_per_inch():
     """A PNG has at most 65,535 dots a side; at the usual density, a legend of this height has more."""
     line = curves([row(0, length, 0.5) for length in (6, 12)])[0]

@@ -378,7 +378,7 @@ def test_names_are_printable_text(text):
 
 
 @for_each("name", ("", "a/b", "../a", "a b", "\ud800", "a\nb", "a\\b", "-x", "con:x"))
-def test_names_of_metrics_are_names_of_files(name):
+def test_names_of_metrics_and_tasks_are_names_of_files(name):
     class Named(ExactMatch):
         @property
         def name(self):
@@ -386,6 +386,14 @@ def test_names_of_metrics_are_names_of_files(name):
 
     with pytest.raises(ValueError, match=r"evaluate\.metrics: the name of Named must consist of letters, digits and"):
         EvaluateConfig(metrics=(Named(),))
+
+    class Task(Copy):
+        @property
+        def name(self):
+            return name
+
+    with pytest.raises(ValueError, match=r"^the name of Task must consist of letters, digits and"):
+        Experiment(name="x", tasks=(Task(),), methods=(rope(),))
 
 
 @for_each(
