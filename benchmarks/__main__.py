@@ -37,8 +37,8 @@ def main(arguments: list[str]) -> None:
         wants_help = bool({"-h", "--help"} & set(arguments))
         print(*([__doc__] if wants_help else []), _USAGE, sep="\n", file=sys.stdout if wants_help else sys.stderr)
         sys.exit(0 if wants_help else 2)
-    with interruptible() as interrupt, command.failing(lambda: "with no file written"):
-        interrupt.state = lambda: "with no file written"
+    with interruptible() as interrupt, command.failing(lambda: "; no file is written"):
+        interrupt.state = lambda: "; no file is written"
         with refusing():
             benchmark = parse(arguments)
         with refusing(devices.NoDevicesError):

@@ -197,7 +197,7 @@ def main(arguments: list[str]) -> None:
         )
         text = page(encoders, maps)
     path = parsed.out or PAGE
-    with command.failing(lambda: "with no page written"):
+    with command.failing(lambda: "; no page is written"):
         store.write_whole(path, text)
     command.show(f"{path} is written", f"{path} is written")
 

@@ -120,7 +120,7 @@ def failing(state: Callable[[], str]) -> Iterator[None]:
     """Turns errors of files and memory into one message on stderr and exit status 1.
 
     Args:
-      state: what is complete and how to continue, such as "with 1 of 4 cells to do".
+      state: what is complete and how to continue, such as "; no file is written".
     """
     try:
         yield
@@ -130,8 +130,7 @@ def failing(state: Callable[[], str]) -> Iterator[None]:
         reason = _reason(error)
         if reason is None:
             raise
-        said = state()
-        remark(f"error: {reason}{said and f', {said}'}")
+        remark(f"error: {reason}{state()}")
         sys.exit(_FAULT)
 
 

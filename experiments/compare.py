@@ -162,10 +162,10 @@ def main(arguments: list[str]) -> None:
 
         def state() -> str:
             left, cells = len(folder.unfinished()), len(experiment.cells())
-            return f"with {left} of {cells} cells to do; the same command continues with them in {given.out}"
+            return f" with {left} of {cells} cells to do; the same command continues with them in {given.out}"
 
         interrupt.state = state
-        with command.failing(state):
+        with command.failing(lambda: f",{state()}"):
             if todo:
                 # JAX is set up and the training code imported only now: errors in the command were reported before
                 with refusing(when=is_refusal):

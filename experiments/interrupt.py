@@ -32,7 +32,7 @@ class Interrupt:
 
     Attributes:
       pressed: whether it was.
-      state: what is complete and how to continue, such as "with 1 of 4 cells to do".
+      state: what is complete and how to continue, such as "; no file is written" or " with 1 of 4 cells to do".
     """
 
     pressed: bool = False
@@ -53,7 +53,7 @@ class Interrupt:
             state = ""
         with self._lock, suppress(OSError):
             if not self._said:
-                write(f"\ninterrupted {state}".rstrip() + "\n")
+                write(f"\ninterrupted{state}\n")
                 self._said = True
 
 

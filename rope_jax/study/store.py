@@ -49,7 +49,7 @@ def write_whole(path: Path, data: str | bytes) -> None:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
             error.filename = str(path)  # an error of a write does not say of which file
         raise
 

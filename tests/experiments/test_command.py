@@ -89,7 +89,7 @@ def test_errors_of_files_and_memory_are_one_message(capsys):
     """Others pass, with their traceback."""
 
     def fails_with(error):
-        with command.failing(lambda: "with 1 of 2 cells to do"):
+        with command.failing(lambda: "; no file is written"):
             raise error
 
     for error, message in (
@@ -100,7 +100,7 @@ def test_errors_of_files_and_memory_are_one_message(capsys):
         with pytest.raises(SystemExit) as ended:
             fails_with(error)
         assert ended.value.code == 1
-        assert capsys.readouterr().err == f"error: {message}, with 1 of 2 cells to do\n"
+        assert capsys.readouterr().err == f"error: {message}; no file is written\n"
     for error in (ValueError("x"), BrokenPipeError(), ZeroDivisionError()):
         with pytest.raises(type(error)):
             fails_with(error)
