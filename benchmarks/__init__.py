@@ -1,5 +1,6 @@
 """Benchmarks, one per file: the name on the command line -> its class, whose fields are the command's flags."""
 
+import experiments  # first: Ctrl-C while the rest is imported
 from benchmarks.attention import AttentionBenchmark
 from benchmarks.compile import CompileBenchmark
 from benchmarks.curve import CurveBenchmark

@@ -11,8 +11,11 @@ import sys
 import tyro
 
 from benchmarks import BENCHMARKS, harness
+from experiments import command
 from experiments.cli import perhaps, refusing
+from experiments.interrupt import interruptible
 from rope_jax.study import store
+from rope_jax.training import devices
 
 _USAGE = "usage: python -m benchmarks {" + ",".join(BENCHMARKS) + "} [--out FILE.json ...]"
 
@@ -34,20 +37,17 @@ def main(arguments: list[str]) -> None:
         wants_help = bool({"-h", "--help"} & set(arguments))
         print(*([__doc__] if wants_help else []), _USAGE, sep="\n", file=sys.stdout if wants_help else sys.stderr)
         sys.exit(0 if wants_help else 2)
-    with refusing():
-        benchmark = parse(arguments)
-    try:
-        rows = benchmark.run(lambda line: print(line, file=sys.stderr, flush=True))
-    except KeyboardInterrupt:
-        print("\ninterrupted; no file is written", file=sys.stderr)
-        sys.exit(130)
-    print(benchmark.table(rows))
-    if benchmark.out is not None:
-        store.write_whole(benchmark.out, harness.to_json(arguments[0], benchmark, rows))
+    with interruptible() as interrupt, command.failing(lambda: "; no file is written"):
+        interrupt.state = lambda: "; no file is written"
+        with refusing():
+            benchmark = parse(arguments)
+        with refusing(devices.NoDevicesError):
+            rows = benchmark.run(command.remark)
+        if benchmark.out is not None:
+            store.write_whole(benchmark.out, harness.to_json(arguments[0], benchmark, rows))
+    complete = f"{benchmark.out} is written" if benchmark.out else "no file was requested: --out FILE.json writes the rows"
+    command.show(benchmark.table(rows), complete)
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt:  # before or after measuring
-        sys.exit(130)
+    command.run(main)

@@ -31,6 +31,7 @@ from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import functional
 from rope_jax.study.serialization import described
 from rope_jax.study.settings import ModelConfig
+from rope_jax.training import devices
 
 BASELINE = "ours"
 DIRECTIONS = ("forward", "backward")
@@ -72,6 +73,7 @@ class AttentionBenchmark(Benchmark):
         return ("torch",)
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
+        devices.require()
         if reason := harness.why_missing(["torch"]):
             log(f"torch: {reason}")
         rows = []

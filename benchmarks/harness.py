@@ -21,6 +21,7 @@ from typing import Any
 
 from tabulate import tabulate
 
+from experiments.command import PathArgument
 from rope_jax.study.provenance import cpu_model
 
 Row = dict[str, Any]
@@ -37,7 +38,7 @@ class Benchmark(abc.ABC):
       rounds: how often each contender is timed; the median counts.
     """
 
-    out: Path | None = None
+    out: PathArgument | None = None
     rounds: int = 11
 
     def __post_init__(self) -> None:

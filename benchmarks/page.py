@@ -9,12 +9,12 @@ A table stands between two comments; the first one names the file of its rows::
 """
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import attention, harness, replicas, step
 from benchmarks.harness import Row
+from experiments import command
 from experiments.blocks import rewrite
 from rope_jax.study import store
 
@@ -80,14 +80,17 @@ def rewritten(text: str) -> str:
     """A page with all its tables made from the committed rows."""
 
     def table(name: str) -> str:
-        return TABLES[name](json.loads((ROWS / f"{name}.json").read_text())["rows"])
+        return TABLES[name](json.loads((ROWS / f"{name}.json").read_text(encoding="utf-8"))["rows"])
 
     return rewrite(text, "benchmark", table)
 
 
-if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
-    store.write_whole(PAGE, rewritten(PAGE.read_text()))
+def main(arguments: list[str]) -> None:
+    """The command, which has no arguments."""
+    command.require_no_arguments(arguments, __doc__)
+    store.write_whole(PAGE, rewritten(PAGE.read_text(encoding="utf-8")))
     print(f"{PAGE.relative_to(ROOT)} is written")
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -23,6 +23,7 @@ from benchmarks import harness
 from benchmarks.contenders.rotation import BASELINE, CONTENDERS, LAYOUTS, Case, Contender
 from benchmarks.harness import Benchmark, Row
 from rope_jax.encoders.rotary.functional import Layout
+from rope_jax.training import devices
 
 TARGET = 1.3  # times the scaling
 DTYPES = ("float32", "bfloat16")
@@ -67,6 +68,7 @@ class RotateBenchmark(Benchmark):
         return Case(layout, x, w, cos, sin)
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
+        devices.require()
         present = available(log)
         log(f"{harness.cores()} threads; x is {list(self.shape)}")
         rows = []

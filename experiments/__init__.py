@@ -1,1 +1,5 @@
 """Entry points: parse, call, write. `python -m experiments.compare --help`."""
+
+from experiments import interrupt
+
+interrupt.stop_while_importing()  # `python -m` imports this package first, before what takes seconds

@@ -12,12 +12,13 @@ All filters are optional. `methods` gives names and their order, with a variant 
 
 import re
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from tabulate import tabulate
 
+from experiments import command
+from experiments.cli import refusing
 from rope_jax.report import statistics, tables
 from rope_jax.study import store
 
@@ -73,10 +74,15 @@ def rewritten(text: str) -> str:
     return rewrite(text, "table", block)
 
 
-if __name__ == "__main__":
-    if sys.argv[1:]:
-        print(__doc__)
-        sys.exit(0 if sys.argv[1:] in (["-h"], ["--help"]) else 2)
+def main(arguments: list[str]) -> None:
+    """The command, which has no arguments."""
+    command.require_no_arguments(arguments, __doc__)
     for page in PAGES:
-        store.write_whole(ROOT / page, rewritten((ROOT / page).read_text()))
+        with refusing():
+            text = rewritten((ROOT / page).read_text(encoding="utf-8"))
+        store.write_whole(ROOT / page, text)
         print(f"{page} is written")
+
+
+if __name__ == "__main__":
+    command.run(main)

@@ -11,16 +11,16 @@ are the methods that it defines. Base classes, whose docstrings begin with "Base
 
 import argparse
 import dataclasses
-import importlib.util
 import inspect
 import re
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import rope_jax as rj
+from experiments import command
+from experiments.cli import load_module, refusing
 from rope_jax.study import store
 
 PAGE = Path(__file__).parents[1] / "docs" / "encoders.md"
@@ -177,41 +177,30 @@ def page(encoders: Iterable[type] | None = None, maps: Iterable[type] | None = N
     return "\n".join(text)
 
 
-def load(path: Path) -> ModuleType:
-    """Imports a Python file."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ValueError(f"{path} is not a Python file; name a file that defines encoders or frequency maps")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def main(arguments: list[str]) -> None:
     """Writes the page that a command line requests."""
     parser = argparse.ArgumentParser(
         prog="python -m experiments.catalogue", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("files", nargs="*", type=Path, metavar="FILE.py", help="files whose encoders and maps the page lists too")
-    parser.add_argument("--out", type=Path, metavar="PAGE.md", help="the page; needed with files, else docs/encoders.md")
+    parser.add_argument(
+        "files", nargs="*", type=command.path, metavar="FILE.py", help="files whose encoders and maps the page lists too"
+    )
+    parser.add_argument("--out", type=command.path, metavar="PAGE.md", help="the page; needed with files, else docs/encoders.md")
     parsed = parser.parse_args(arguments)
     if parsed.files and parsed.out is None:
         parser.error("with files, name the page to write: --out PAGE.md")
-    try:
-        modules = [rj, *map(load, parsed.files)]
+    with refusing():
+        modules = [rj, *(load_module(file, "the file") for file in parsed.files)]
         encoders, maps = (
             sorted((kind for module in modules for kind in classes(base, module)), key=_alphabetical)
             for base in (rj.Encoder, rj.FrequencyMap)
         )
         text = page(encoders, maps)
-    except ValueError as error:
-        parser.error(str(error))
     path = parsed.out or PAGE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    store.write_whole(path, text)
-    print(f"{path} is written")
+    with command.failing(lambda: "; no page is written"):
+        store.write_whole(path, text)
+    command.show(f"{path} is written", f"{path} is written")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    command.run(main)

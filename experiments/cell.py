@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rope_jax.study.config import Cell
 from rope_jax.study.store import CellFolder, DamagedError
 from rope_jax.training import checkpoint
-from rope_jax.training.evaluate import evaluate
+from rope_jax.training.evaluate import check_evaluation, evaluate
 from rope_jax.training.train import TrainState, fit
 
 
@@ -34,6 +34,7 @@ def run_cell(
     cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> None:
     """Runs what is left to do of a cell, as its folder records. `check` is called often, and may raise an exception to stop."""
+    check_evaluation(cell)  # an error of a metric, say, comes before minutes of training
     state = _train(cell, folder, progress, title, checkpoint_seconds, check)
     variants, lengths = len(cell.method.all_variants), len(cell.evaluate.lengths)
     bar = progress.add_task(f"{title} evaluating", total=variants * lengths, status="")

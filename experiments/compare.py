@@ -17,7 +17,9 @@ from typing import Any
 
 import tyro
 
-from experiments.cli import interruptible, load_experiment, perhaps, refusing
+from experiments import command
+from experiments.cli import is_refusal, load_experiment, perhaps, refusing
+from experiments.interrupt import interruptible
 from rope_jax.report import plots, statistics, tables, terminal
 from rope_jax.study import store
 from rope_jax.study.config import Cell, Experiment
@@ -46,11 +48,12 @@ class Arguments:
       evaluate: evaluation settings.
       metrics: columns of the rows, each shown in a table and a figure.
       checkpoint_seconds: a checkpoint is written when this much time has passed since the last, and at the end of training.
+      force: run also what needs more memory than there is, or more than a year, by the least estimate.
       compilation_cache: keep compiled programs for the next run, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
     """
 
-    config: tyro.conf.Positional[Path]
-    out: Path
+    config: tyro.conf.Positional[command.PathArgument]
+    out: command.PathArgument
     tasks: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     encoders: tuple[str, ...] = ()
@@ -62,6 +65,7 @@ class Arguments:
     metrics: tuple[str, ...] = METRICS
     checkpoint_seconds: float = 20.0
     compilation_cache: bool = True
+    force: bool = False
 
     def __post_init__(self) -> None:
         if not self.checkpoint_seconds >= 0:
@@ -111,7 +115,7 @@ def _kept(flag: str, wanted: tuple[str, ...], named: list[tuple[str, Any]]) -> t
 
 def parse(arguments: list[str]) -> tuple[Arguments, Experiment]:
     """Reads a command line and the experiment that it describes; ValueError or exit 2 if one of them is invalid."""
-    loaded = load_experiment(Path(arguments[0]))
+    loaded = load_experiment(command.path(arguments[0]))
     default = Arguments(
         config=tyro.MISSING,
         out=tyro.MISSING,
@@ -149,34 +153,32 @@ def main(arguments: list[str]) -> None:
         sys.exit(0 if help_asked else 2)
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
-        with refusing():
+        with refusing(), command.failing(lambda: ""):
             given, experiment = parse(arguments)
             folder = _opened(stack, given.out, experiment)
             todo = folder.unfinished()
         for hint in hints(experiment):
-            print(hint, file=sys.stderr)
-        try:
-            command = shlex.join(["python", "-m", "experiments.compare", *arguments])
-            with refusing(store.DamagedError):
-                if todo:
-                    # JAX is set up and the training code imported only now: errors in the command were reported before
-                    devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
-                    run_cells(folder, todo, command, given.checkpoint_seconds, interrupt.check)
-        except (KeyboardInterrupt, Exception) as error:
-            if not interrupt.pressed and not isinstance(error, KeyboardInterrupt):
-                raise
+            command.remark(hint)
+
+        def state() -> str:
             left, cells = len(folder.unfinished()), len(experiment.cells())
-            print(
-                f"\ninterrupted with {left} of {cells} cells to do; the same command continues with them in {given.out}",
-                file=sys.stderr,
-            )
-            sys.exit(130)
-        with refusing():
-            rows = folder.rows()
-            curves = {metric: statistics.curves(rows, metric) for metric in given.metrics}
-        write_report(folder.path, curves)
-    print(terminal.table(curves, shutil.get_terminal_size().columns))
-    print(f"{folder.path}: {len(todo)} of {len(experiment.cells())} cells were run now; table.md there has the full tables")
+            return f" with {left} of {cells} cells to do; the same command continues with them in {given.out}"
+
+        interrupt.state = state
+        with command.failing(lambda: f",{state()}"):
+            if todo:
+                # JAX is set up and the training code imported only now: errors in the command were reported before
+                with refusing(when=is_refusal):
+                    devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
+                    _require_possible(todo, force=given.force)
+                    session = shlex.join(["python", "-m", "experiments.compare", *arguments])
+                    run_cells(folder, todo, session, given.checkpoint_seconds, interrupt.check)
+            with refusing():
+                rows = folder.rows()
+                curves = {metric: statistics.curves(rows, metric) for metric in given.metrics}
+            write_report(folder.path, curves)
+    complete = f"{folder.path}: {len(todo)} of {len(experiment.cells())} cells were run now; table.md there has the full tables"
+    command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {folder.path}")
 
 
 def _opened(stack: ExitStack, out: Path, experiment: Experiment) -> store.RunFolder:
@@ -187,13 +189,33 @@ def _opened(stack: ExitStack, out: Path, experiment: Experiment) -> store.RunFol
         raise ValueError(f"--out: {error}") from error
 
 
-def run_cells(
-    folder: store.RunFolder, cells: list[Cell], command: str, checkpoint_seconds: float, check: Callable[[], None]
-) -> None:
-    """Trains and evaluates cells one after the other. `check` is called often, and may raise an exception to stop."""
-    from experiments.cell import display, run_cell
+def _require_possible(cells: list[Cell], *, force: bool) -> None:
+    """Prints the least cost of cells; raises ValueError if the machine cannot run them, unless `force`."""
+    from rope_jax.study import cost
 
-    folder.note_session(provenance(command, cells, devices.names(len(folder.experiment.seeds))))
+    estimate = cost.estimate(cells)
+    command.remark(str(estimate))
+    if not force:
+        estimate.require_possible()
+
+
+def run_cells(
+    folder: store.RunFolder, cells: list[Cell], session: str, checkpoint_seconds: float, check: Callable[[], None]
+) -> None:
+    """Trains and evaluates cells one after the other.
+
+    Args:
+      folder, cells: where, and what.
+      session: the command that run.json notes.
+      checkpoint_seconds: as the flag.
+      check: is called often, and may raise an exception to stop.
+    """
+    from experiments.cell import display, run_cell
+    from rope_jax.training.evaluate import check_evaluation
+
+    command.silence_libraries()
+    check_evaluation(cells[0])  # before anything is written; the other cells before their training
+    folder.note_session(provenance(session, cells, devices.names(len(folder.experiment.seeds))))
     with display() as progress:
         whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
         for number, cell in enumerate(cells, 1):
@@ -201,7 +223,7 @@ def run_cells(
             run_cell(cell, folder.cell(cell), progress, title, checkpoint_seconds, check)
             progress.update(whole, advance=1)
             if progress.disable:  # no bar where stderr is no terminal
-                print(f"{title} is finished", file=sys.stderr, flush=True)
+                command.remark(f"{title} is finished")
 
 
 def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> None:
@@ -218,7 +240,4 @@ def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> 
 
 
 if __name__ == "__main__":
-    try:
-        main(sys.argv[1:])
-    except KeyboardInterrupt:  # before anything runs, or while the report is written: the same command does that again
-        sys.exit(130)
+    command.run(main)

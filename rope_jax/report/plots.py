@@ -2,6 +2,7 @@
 
 import io
 import textwrap
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,7 +23,15 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#
 _STYLES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MOST_PANELS_ACROSS = 3
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
-_SETTINGS: dict[Any, Any] = {"svg.hashsalt": "rope_jax", "svg.fonttype": "path", "font.family": "DejaVu Sans", "font.size": 9.0}
+_SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "rope_jax",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.parse_math": False,  # a $ in a name is a $
+}
+_DOTS_PER_INCH = 150
+_MOST_DOTS = 2**16 - 1  # of a side of a PNG, in matplotlib
 
 
 def by_length(lines: Sequence[Curve]) -> dict[str, bytes]:
@@ -34,14 +43,20 @@ def by_length(lines: Sequence[Curve]) -> dict[str, bytes]:
     Returns:
       {"png": ..., "svg": ...}.
     """
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the font has no such character: a box is drawn
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_SETTINGS)
         figure = _draw(lines)
         png, svg = io.BytesIO(), io.BytesIO()
-        figure.savefig(png, format="png", dpi=150, metadata={"Software": None})
+        figure.savefig(png, format="png", dpi=_dots_per_inch(figure), metadata={"Software": None})
         figure.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})
     return {"png": png.getvalue(), "svg": svg.getvalue()}
+
+
+def _dots_per_inch(figure: Figure) -> int:
+    """The density of the PNG: the usual one, or what the largest image allows."""
+    return int(min(_DOTS_PER_INCH, _MOST_DOTS // max(figure.get_size_inches())))
 
 
 def _ticks(lengths: list[int], train_length: int) -> list[str]:
@@ -108,7 +123,7 @@ def _draw(lines: Sequence[Curve]) -> Figure:
 
 def _set_heights(panel: Axes, lines: Sequence[Curve]) -> None:
     """Sets the range of values, which all panels share: 0 to 1 for fractions, and what the values need for other metrics."""
-    known = np.concatenate([line.values[~np.isnan(line.values)] for line in lines])
+    known = np.concatenate([line.values[np.isfinite(line.values)] for line in lines])
     low, high = (min(0.0, known.min()), max(1.0, known.max())) if known.size else (0.0, 1.0)
     panel.set_ylim(low - 0.04 * (high - low), high + 0.1 * (high - low))
 

@@ -3,6 +3,7 @@
 Every function takes the curves of each metric: `{metric: statistics.curves(rows, metric)}`.
 """
 
+import re
 from collections.abc import Callable, Mapping
 
 from tabulate import tabulate
@@ -19,9 +20,14 @@ def markdown(curves: Mapping[str, list[Curve]]) -> str:
     """A Markdown table for each metric, and below them how to read them."""
     sections = []
     for metric, lines in curves.items():
-        header, body = table(metric, lines, text=lambda text: text.replace("|", r"\|"))
+        header, body = table(metric, lines, text=_escaped)
         sections.append(f"### {labels.title(metric)}\n\n{tabulate(body, header, tablefmt='pipe', disable_numparse=True)}\n")
     return "\n".join([*sections, *(f"{note}\n" for note in notes(curves))])
+
+
+def _escaped(text: str) -> str:
+    """A name in a cell of Markdown, where it is shown as it is. An underscore within a word needs no escape."""
+    return re.sub(r"[\\|`*<$]", r"\\\g<0>", text)
 
 
 def latex(curves: Mapping[str, list[Curve]]) -> str:

@@ -3,6 +3,8 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
+from rich.cells import cell_len, set_cell_size
+
 from rope_jax.report import cells, labels
 from rope_jax.report.statistics import LENGTH_AT_METRIC, Curve, all_lengths
 
@@ -47,7 +49,7 @@ def _rows(metric: str, lines: Sequence[Curve], lengths: Sequence[int]) -> list[t
 
 def _widths(rows: list[tuple[list[str], list[str]]]) -> tuple[list[int], list[int]]:
     """The width of each column of texts, and of each column of numbers."""
-    texts, numbers = ([max(map(len, column)) for column in zip(*part, strict=True)] for part in zip(*rows, strict=True))
+    texts, numbers = ([max(map(cell_len, column)) for column in zip(*part, strict=True)] for part in zip(*rows, strict=True))
     return texts, numbers
 
 
@@ -63,11 +65,12 @@ def _aligned(rows: list[tuple[list[str], list[str]]], width: int) -> str:
         of_texts[of_texts.index(max(of_texts[:2]))] -= 1
     lines = []
     for texts, numbers in rows:
-        left = [_cut(text, size).ljust(size) for text, size in zip(texts, of_texts, strict=True)]
+        left = [_cut(text, size) for text, size in zip(texts, of_texts, strict=True)]
         right = [text.rjust(size) for text, size in zip(numbers, of_numbers, strict=True)]
         lines.append((" " * _GAP).join([*left, *right]).rstrip())
     return "\n".join(lines)
 
 
 def _cut(text: str, size: int) -> str:
-    return text if len(text) <= size else text[: size - 1] + "…"
+    """A text in exactly `size` columns of the terminal, where a wide character takes two."""
+    return set_cell_size(text, size) if cell_len(text) <= size else set_cell_size(text, size - 1) + "…"

@@ -13,7 +13,17 @@ from rope_jax.encoders.base import Encoder, changed_options, check_requirements
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.policies import PRIVILEGED, Contiguous, Policy
 from rope_jax.study.serialization import content_hash, described, short_name
-from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig, require, require_columns, require_distinct
+from rope_jax.study.settings import (
+    LARGEST_INT32,
+    EvaluateConfig,
+    ModelConfig,
+    TrainConfig,
+    require,
+    require_columns,
+    require_distinct,
+    require_file_name,
+    require_name,
+)
 from rope_jax.tasks.base import Task
 
 AS_TRAINED = "as-trained"  # the variant that changes nothing
@@ -32,6 +42,9 @@ class Variant(TypedDataclass):
     name: str
     encoder: Encoder | Layers | None = None
     policy: Policy | None = None
+
+    def __post_init__(self) -> None:
+        require_name("Variant name", self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,8 +82,10 @@ class Method(TypedDataclass):
     tasks: tuple[Task, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.name is not None and not self.name.strip():
-            raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
+        if self.name is not None:
+            if not self.name.strip():
+                raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
+            require_name("Method name", self.name)
         for variant in self.variants:
             require(variant.name != AS_TRAINED, "variant", variant.name, "must have a name other than that of the trained model")
             if (variant.encoder or self.encoder, variant.policy or self.policy) == (self.encoder, self.policy):
@@ -114,6 +129,7 @@ class Cell(TypedDataclass):
     seeds: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        require_file_name(f"the name of {type(self.task).__name__}", self.task.name)
         require_columns(
             f"the metrics of task {self.task.name} and evaluate.metrics", (*self.task.metrics, *self.evaluate.metrics)
         )
@@ -155,6 +171,7 @@ class Experiment(TypedDataclass):
     seeds: tuple[int, ...] = (0, 1)
 
     def __post_init__(self) -> None:
+        require_name("Experiment name", self.name)
         for name, example in (("tasks", "Copy()"), ("methods", "Method(encoder=RoPE())")):
             require(len(getattr(self, name)) > 0, name, getattr(self, name), f"must hold something, such as ({example},)")
         require_distinct("tasks", self.tasks)
@@ -167,7 +184,7 @@ class Experiment(TypedDataclass):
                     )
         require(len(self.seeds) > 0, "seeds", self.seeds, "must name at least one seed")
         for seed in self.seeds:
-            require(0 <= seed < 2**31, "seeds", seed, "must hold numbers from 0 to 2147483647")
+            require(seed >= 0, "seeds", seed, "must hold numbers from 0 to 2147483647")
         require_distinct("seeds", self.seeds)
         for task in self.tasks:
             self._check_methods(task, [cell.method for cell in self.cells() if cell.task == task])
@@ -210,6 +227,11 @@ def check_compatible(cell: Cell) -> None:
     longest = max(cell.train.max_length, *cell.evaluate.lengths)
     cell.task.check(longest)
     length = cell.task.input_length(longest)
+    for what, number in (
+        (f"the input positions of {cell.task.name}", length),
+        (f"the vocabulary of {cell.task.name}", cell.task.vocabulary),
+    ):
+        require(number <= LARGEST_INT32, what, number, f"must be at most {LARGEST_INT32}, the largest int32")
     for variant in cell.method.all_variants:
         encoder, policy = variant.encoder, variant.policy
         policy.check(cell.task, length)

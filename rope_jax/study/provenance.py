@@ -36,7 +36,7 @@ def provenance(command: str, cells: Sequence[Cell], devices: Sequence[str]) -> d
 def cpu_model() -> str:
     """The name of the CPU. Results beyond the training length depend on it, since it decides the order of summation."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

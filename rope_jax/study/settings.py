@@ -1,6 +1,6 @@
 """The settings of an experiment: the model's sizes, training and evaluation. Plain data that model and training read."""
 
-import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,10 +18,36 @@ ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric; see `rows`
 )
 
 
+LARGEST_INT32 = 2**31 - 1
+LONGEST_NAME = 200  # characters; a longer one leaves no room in a figure
+
+
 def require(condition: bool, name: str, value: Any, requirement: str) -> None:
     """Raises ValueError with the field's name, what is required and the value, unless the condition holds."""
     if not condition:
         raise ValueError(f"{name} {requirement}, got {value!r}")
+
+
+def require_name(where: str, name: str) -> None:
+    """Raises ValueError unless a name can stand in tables, figures and files."""
+    require(bool(name.strip()), where, name, "must not be blank")
+    require(
+        name.isprintable(),
+        where,
+        name,
+        "must be printable text, without line breaks, control characters and halves of surrogate pairs",
+    )
+    require(len(name) <= LONGEST_NAME, where, name, f"must have at most {LONGEST_NAME} characters")
+
+
+def require_file_name(where: str, name: str) -> None:
+    """Raises ValueError unless a name can be part of the name of a file on every system."""
+    require(
+        re.fullmatch(r"\w[\w.@+-]*", name) is not None,
+        where,
+        name,
+        "must consist of letters, digits and the characters _ . @ + -, since files are named after it",
+    )
 
 
 def require_distinct(name: str, values: Any) -> None:
@@ -36,6 +62,7 @@ def require_columns(where: str, metrics: tuple[Metric, ...]) -> None:
     """Raises ValueError unless each metric has a column of the rows to itself."""
     names: set[str] = set()
     for metric in metrics:
+        require_file_name(f"{where}: the name of {type(metric).__name__}", metric.name)
         taken = "another metric" if metric.name in names else "another value" if metric.name in ROW_COLUMNS else ""
         if taken:
             raise ValueError(
@@ -66,6 +93,12 @@ class ModelConfig(TypedDataclass):
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "num_heads", "mlp_factor"):
             require(getattr(self, name) >= 1, f"model.{name}", getattr(self, name), "must be at least 1")
+        require(
+            self.hidden <= LARGEST_INT32,
+            "model.width * model.mlp_factor",
+            self.hidden,
+            f"must be at most {LARGEST_INT32}, the largest int32",
+        )
         if self.width % self.num_heads:
             raise ValueError(
                 f"model.width {self.width} is not divisible by model.num_heads {self.num_heads}; "
@@ -115,7 +148,7 @@ class TrainConfig(TypedDataclass):
         for name in ("steps", "batch_size", "min_length", "max_length"):
             require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "must be at least 1")
         for name in ("learning_rate", "clip_norm"):
-            require(0 < getattr(self, name) < math.inf, f"train.{name}", getattr(self, name), "must be positive and finite")
+            require(getattr(self, name) > 0, f"train.{name}", getattr(self, name), "must be positive")
         require(0 <= self.dropout < 1, "train.dropout", self.dropout, "must be at least 0 and below 1; 0.1 is usual")
         if self.min_length > self.max_length:
             raise ValueError(
@@ -140,6 +173,7 @@ class EvaluateConfig(TypedDataclass):
     def __post_init__(self) -> None:
         require(len(self.lengths) > 0, "evaluate.lengths", self.lengths, "must name at least one length")
         for length in self.lengths:
+            require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
             require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
         require_distinct("evaluate.lengths", self.lengths)
         if isinstance(self.examples, tuple) and len(self.examples) != len(self.lengths):

@@ -46,9 +46,11 @@ def write_whole(path: Path, data: str | bytes) -> None:
             file.write(content)
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
+        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+            error.filename = str(path)  # an error of a write does not say of which file
         raise
 
 
@@ -61,16 +63,19 @@ def read_rows(path: Path) -> list[Row]:
     """Reads JSON lines.
 
     Raises:
-      DamagedError: a line is not JSON; the message names file and line.
+      DamagedError: a line is not a JSON object; the message names file and line.
     """
     rows = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError as error:
+            row = json.loads(line)
+            if not isinstance(row, dict):
+                raise ValueError(f"it is {type(row).__name__}, not an object")
+        except ValueError as error:  # wrong JSON, or bytes that are not UTF-8
             raise DamagedError(
                 f"{path}:{number} is not a line of JSON ({error}); delete the file to have it made again"
             ) from error
+        rows.append(row)
     return rows
 
 
@@ -94,13 +99,13 @@ class CellFolder:
         """Writes the config, and cuts the training log of an earlier session back to `step`, where training continues."""
         write_whole(self.path / "config.json", json.dumps(to_json(cell), indent=1) + "\n")
         log = self.path / "metrics.jsonl"
-        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
         whole = [line for line in lines if line.endswith("\n")]  # a session that was killed may have left half a line
         write_whole(log, "".join(line for line in whole if json.loads(line)["step"] <= step))
 
     def log(self, metrics: Row) -> None:
         """Adds a line to the training log."""
-        with (self.path / "metrics.jsonl").open("a") as file:
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(to_lines([metrics]))
 
     def finish(self, rows: list[Row]) -> None:
@@ -125,9 +130,12 @@ class RunFolder:
         return [cell for cell in self.experiment.cells() if self._rows(cell, gathered) is None]
 
     def note_session(self, session: Row) -> None:
-        """Adds a session that is about to run cells to run.json, and writes the experiment there as this version names it."""
+        """Adds a session that is about to run cells to run.json, and writes the experiment there as this version names it.
+
+        The first session makes run.json.
+        """
         path = self.path / "run.json"
-        run = json.loads(path.read_text())
+        run = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"sessions": []}
         record = run | _record(self.experiment) | {"sessions": [*run["sessions"], session]}
         write_whole(path, json.dumps(record, indent=1) + "\n")
 
@@ -179,6 +187,8 @@ def open_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
     """Opens or makes the folder of an experiment, and locks it for this process until the end of the `with`.
 
     A folder may be opened again with an experiment of the same identity: names may differ, and options may have been added since.
+    Nothing is written in the folder before `RunFolder.note_session`; a folder in which nothing was written is removed again if
+    this made it.
 
     Raises:
       ValueError: path names a file, holds a different experiment or other files, is locked by another process, or cannot be
@@ -187,15 +197,26 @@ def open_run(path: Path, experiment: Experiment) -> Iterator[RunFolder]:
     with contextlib.ExitStack() as stack:
         try:
             _require_usable(path, experiment)
-            path.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(_made(path))
             stack.enter_context(_locked(path))
             with tempfile.TemporaryFile(dir=path):
                 pass  # an existing folder may still refuse files
-            if not (path / "run.json").exists():
-                write_whole(path / "run.json", json.dumps(_record(experiment) | {"sessions": []}, indent=1) + "\n")
         except OSError as error:
             raise ValueError(f"The folder {path} cannot be written ({error.strerror}); give a folder that can") from error
         yield RunFolder(path, experiment)
+
+
+@contextlib.contextmanager
+def _made(path: Path) -> Iterator[None]:
+    """Makes a folder and those above it; in the end, removes those of them that are empty."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for folder in missing:
+            with contextlib.suppress(OSError):  # it has content, or was never made
+                folder.rmdir()
 
 
 @contextlib.contextmanager
@@ -224,12 +245,17 @@ def _require_usable(path: Path, experiment: Experiment) -> None:
         raise ValueError(f"The folder {path} holds other files and no run.json; give a new or empty folder")
 
 
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
 def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
     """Raises ValueError unless the experiment that run.json records has the identity of this one."""
     try:
-        run = json.loads(record.read_text())
+        run = json.loads(record.read_text(encoding="utf-8"))
         schema, recorded, all_recorded = run.get("schema", 1), run.get("identity"), run["experiment"]
-    except (json.JSONDecodeError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError) as error:  # wrong JSON, bytes that are not UTF-8, or another content
         raise ValueError(f"{record} is not the record of a run ({error!r}); give another folder") from error
     if schema != SCHEMA:
         raise ValueError(
@@ -239,7 +265,7 @@ def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
     decisive = [name for name, _, _ in differences(recorded, identity(experiment))]
     if decisive:
         changed = [
-            f"{name} is {old!r} there and {new!r} here"
+            f"{name} is {_shortened(old)} there and {_shortened(new)} here"
             for name, old, new in differences(all_recorded, to_json(experiment))
             if any(name.startswith(path) or path.startswith(name) for path in decisive)
         ]

@@ -1,5 +1,6 @@
 """Tasks that answer a random string x with a string y, a function of x."""
 
+import itertools
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from rope_jax.tasks.formats import EOS, FIRST_SYMBOL, SEP, decoder
 from rope_jax.tasks.metrics import ContentError, EndError, Metric
 
 __all__ = ["StringTask"]
+
+_MOST_CHECKED_LENGTHS = 10_000  # checking more would take longer than the rest of a config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,14 +91,14 @@ class StringTask(Task):
                 f"{type(self).__name__}(unique=True, alphabet={self.alphabet}) has no string of {longest} different symbols; "
                 f"use lengths up to {self.alphabet}, or a larger alphabet"
             )
-        shorter = 0
-        for length in range(1, longest + 1):
-            if self.answer_length(length) < shorter:
+        lengths = [*range(1, min(longest, _MOST_CHECKED_LENGTHS) + 1), longest]
+        for before, length in itertools.pairwise(lengths):
+            shorter, longer = self.answer_length(before), self.answer_length(length)
+            if longer < shorter:
                 raise ValueError(
-                    f"{type(self).__name__}.answer_length must not decrease as x grows, got {shorter} for {length - 1} symbols "
-                    f"and {self.answer_length(length)} for {length}; fill up the shorter answers"
+                    f"{type(self).__name__}.answer_length must not decrease as x grows, got {shorter} for {before} symbols "
+                    f"and {longer} for {length}; fill up the shorter answers"
                 )
-            shorter = self.answer_length(length)
 
     def sample(self, key: jax.Array, lengths: jax.Array, *, max_length: int) -> Batch:
         keys = random.keys_of(key, lengths.shape[0])

@@ -17,11 +17,18 @@ class DamagedCheckpointError(ValueError):
 
 
 def save(folder: Path, state: TrainState) -> None:
-    """Writes folder/<step>, then removes older ones."""
+    """Writes folder/<step>, then removes older ones.
+
+    Raises:
+      OSError: it cannot be written, as on a full disk.
+    """
     step = int(state.step[0])
     target = folder.resolve() / str(step)
-    with ocp.StandardCheckpointer() as checkpointer:
-        checkpointer.save(target, state, force=True)
+    try:
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(target, state, force=True)
+    except ValueError as error:  # what Orbax makes of errors of its storage
+        raise OSError(f"checkpoint {target} cannot be written ({str(error).rpartition(': ')[2]})") from error
     for other in folder.iterdir():  # older checkpoints, and what a killed write left
         if other.name != target.name:
             shutil.rmtree(other)

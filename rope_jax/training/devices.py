@@ -17,12 +17,19 @@ from rope_jax.model import block_sizes
 AXIS = "replica"
 
 
+class NoDevicesError(ValueError):
+    """JAX has no devices to run on; the message says what to change."""
+
+
 def configure(*, replicas: int, compilation_cache: bool = True) -> None:
     """Configures JAX. Call it before the first array is made.
 
     Args:
       replicas: how many will run at once; on a CPU, up to that many virtual devices are made, at most one per core.
       compilation_cache: whether compiled programs are kept on disk, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
+
+    Raises:
+      NoDevicesError: JAX finds no devices of the platforms that JAX_PLATFORMS names.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with contextlib.suppress(RuntimeError):  # JAX already runs, as in a notebook, and keeps its devices
@@ -33,6 +40,19 @@ def configure(*, replicas: int, compilation_cache: bool = True) -> None:
         folder = Path(platformdirs.user_cache_dir("rope_jax")) / "compiled"
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    require()
+
+
+def require() -> None:
+    """Initialises the devices; raises NoDevicesError where that is impossible."""
+    try:
+        jax.devices()
+    except Exception as error:  # a RuntimeError, or a bare AssertionError
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise NoDevicesError(
+            f"JAX finds no devices for JAX_PLATFORMS={jax.config.values['jax_platforms']} ({reason}); set it to a platform of "
+            "this machine, such as cpu, or unset it"
+        ) from error
 
 
 def names(replicas: int) -> list[str]:

@@ -5,6 +5,7 @@ a few buckets, so that all lengths in one share it too. Teacher forcing is enoug
 exactly if greedy decoding, which then reads those same tokens, gives the exact answer.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -20,7 +21,7 @@ from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
-from rope_jax.study.config import Cell
+from rope_jax.study.config import Cell, ResolvedVariant
 from rope_jax.study.rows import row
 from rope_jax.study.serialization import json_hash
 from rope_jax.study.settings import ModelConfig
@@ -142,6 +143,11 @@ def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array
             f"{type(metric).__name__}.measure must return a tuple of two scalars, a sum and a count over the examples, "
             f"got {jax.tree.map(jnp.shape, measured)}; add up over the batch"
         )
+    if any(jnp.issubdtype(jnp.result_type(value), jnp.complexfloating) for value in measured):
+        raise ValueError(
+            f"{type(metric).__name__}.measure must return real numbers, got {jax.tree.map(jnp.result_type, measured)}; return, "
+            "say, their absolute values"
+        )
     return measured
 
 
@@ -157,27 +163,18 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
       For every variant and length, in the config's order, the rows of all seeds: one dict each, a line of rows.jsonl.
     """
     replicas = len(cell.seeds)
-    padded = _padded_lengths(cell)
     names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
     for variant in cell.method.all_variants:
         layers = as_layers(variant.encoder)
         reads_length = layers.requirements.length
         prepared = None if reads_length else _prepare(cell, layers, params, None)
-        for length, examples in cell.evaluate.examples_by_length.items():
-            program = Program(
-                task=cell.task,
-                examples=examples,
-                max_length=padded[length],
-                model=cell.model,
-                encoder=cell.method.encoder,
-                policy=variant.policy,
-                replicas=replicas,
-                metrics=cell.evaluate.metrics,
-            )
+        for length, program in _programs(cell, variant):
+            examples = program.examples
             if reads_length:
                 prepared = _prepare(cell, layers, params, cell.task.input_length(length))
             measured = jax.device_get(measure_replicas((params, prepared), np.int32(length), program=program))
-            distinct = share_distinct(cell.task, length, examples=examples, max_length=padded[length])
+            with_as_many = [n for n, count in cell.evaluate.examples_by_length.items() if count == examples]
+            distinct = share_distinct(cell.task, length, examples=examples, max_length=max(with_as_many))  # one program for all
             by_seed = [{name: tuple(x[i].item() for x in measured[name]) for name in names} for i in range(replicas)]
             yield [
                 row(
@@ -192,6 +189,53 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
                 )
                 for seed, values, diverged in zip(cell.seeds, by_seed, diverged_at, strict=True)
             ]
+
+
+def _programs(cell: Cell, variant: ResolvedVariant) -> Iterator[tuple[int, Program]]:
+    """Each length, with the program that measures a variant on it."""
+    padded = _padded_lengths(cell)
+    for length, examples in cell.evaluate.examples_by_length.items():
+        yield (
+            length,
+            Program(
+                task=cell.task,
+                examples=examples,
+                max_length=padded[length],
+                model=cell.model,
+                encoder=cell.method.encoder,
+                policy=variant.policy,
+                replicas=len(cell.seeds),
+                metrics=cell.evaluate.metrics,
+            ),
+        )
+
+
+def check_evaluation(cell: Cell) -> None:
+    """Traces every program of a cell's evaluation and makes up rows, so that errors come before training.
+
+    Evaluation uses the traces again.
+
+    Raises:
+      Exception: whatever the task, a policy, an encoder or a metric raises for these shapes.
+    """
+    dims, replicas = cell.model.dims, len(cell.seeds)
+    init, _ = functional(cell.model, cell.task.vocabulary, cell.method.encoder)
+    params = jax.eval_shape(lambda: init(random.key(0)))
+
+    def stacked(one: jax.Array) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((replicas, *one.shape), one.dtype, sharding=replica_sharding(replicas))
+
+    for variant in cell.method.all_variants:
+        layers = as_layers(variant.encoder)
+        for length, program in _programs(cell, variant):
+            current = cell.task.input_length(length) if layers.requirements.length else None
+            prepared = jax.eval_shape(partial(layers.prepare, length=current, dims=dims), encoding_params(params))
+            models = jax.tree.map(stacked, (params, prepared))
+            measured = measure_replicas.eval_shape(models, np.int32(length), program=program)
+        counts = dict.fromkeys(measured, (0.0, 1.0))
+        json.dumps(
+            row(cell, variant, seed=0, length=1, examples=1, distinct=1.0, measured=counts, diverged_at=-1)
+        )  # as `evaluate` makes rows
 
 
 def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> Prepared:

@@ -18,6 +18,7 @@ from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 
 MAX_BUCKETS = 4  # the model is compiled once for each
+MAX_CANDIDATES = 2048  # of more lengths, evenly spaced ones are tried as buckets
 MIN_LENGTHS_PER_TRAINING_BUCKET = 3  # fewer save too little padding to be worth compiling
 
 
@@ -39,8 +40,9 @@ class MicrobatchPlan:
 def microbatch_plan(cell: Cell) -> MicrobatchPlan:
     """The plan that suits the device and the shapes of a cell."""
     train, model = cell.train, cell.model
-    lengths = range(train.min_length, train.max_length + 1)
-    max_buckets = max(1, min(MAX_BUCKETS, len(lengths) // MIN_LENGTHS_PER_TRAINING_BUCKET))
+    count = train.max_length - train.min_length + 1
+    lengths = range(train.max_length, train.min_length - 1, -count // MAX_CANDIDATES)
+    max_buckets = max(1, min(MAX_BUCKETS, count // MIN_LENGTHS_PER_TRAINING_BUCKET))
     buckets = bucket_lengths(lengths, lambda length: length, max_buckets=max_buckets, compile_cost=0.0)
     size = micro_batch_size(cell.task.input_length(train.max_length), hidden=model.hidden, num_heads=model.num_heads)
     if train.length_draw == "example" and block_sizes.on_cpu() and len(buckets) > 1:

@@ -74,7 +74,7 @@ class Bare(rj.Encoder):
         assert message in capsys.readouterr().err
     for arguments, message in (
         ([str(path)], "name the page to write: --out PAGE.md"),
-        ([str(tmp_path / "no.py"), "--out", "page.md"], "no.py is not a Python file"),
+        ([str(tmp_path / "no.py"), "--out", "page.md"], "no.py does not exist"),
     ):
         with pytest.raises(SystemExit):
             catalogue.main(arguments)

@@ -40,3 +40,9 @@ ROWS = [
     ),
     *(row(0, length, None, task="reverse", method="Learned(max_length=64)") for length in (6, 12, 24)),
 ]
+
+# names that figures, tables or terminals could take for markup, cannot draw, or draw wider than a letter
+ODD_NAMES = (
+    *("$\\foo$", "\\foo", "$", "a$b$c_{", "a_b%c#d&e{f}g^h~i", "_hidden", "a|b"),
+    *("*x* `y` <b>", "\\", "中文方法", "😀", "x" * 200),
+)

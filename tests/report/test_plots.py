@@ -4,8 +4,9 @@ import struct
 import xml.etree.ElementTree as ET
 
 import numpy as np
-from rows import ROWS, row
+from rows import ODD_NAMES, ROWS, row
 
+from looping import for_each
 from rope_jax.report import plots
 from rope_jax.report.statistics import curves
 
@@ -140,3 +141,29 @@ def test_nothing_runs_out_of_the_figure():
 def test_tick_labels_keep_clear_of_each_other():
     assert plots._ticks([6, 12, 13, 14, 15, 18, 24, 48], 12) == ["6", "12", "\n13", "14", "\n15", "18", "24", "48"]
     assert plots._ticks([5], 12) == ["5"]
+
+
+@for_each("name", ODD_NAMES)
+def test_every_name_is_drawn_as_it_is_written(name):
+    """As a method, as a variant and as a task; a character that the font lacks is a box, without a warning."""
+    rows = [row(0, length, 0.5, method=name, variant=name, task=name) for length in (6, 12)]
+    figure = plots._draw(curves(rows))
+    [legend] = figure.legends
+    assert "".join(legend.get_texts()[0].get_text().split()) == "".join(f"{name}, {name}".split())
+    assert figure.axes[0].get_title() == name
+    images = plots.by_length(curves(rows))
+    assert ET.fromstring(images["svg"]).tag.endswith("svg")
+    assert images["png"].startswith(b"\x89PNG")
+
+
+def test_values_that_are_not_finite_are_left_out():
+    rows = [row(0, length, value) for length, value in ((6, 0.5), (12, float("inf")), (24, -float("inf")), (48, float("nan")))]
+    assert plots.by_length(curves(rows)).keys() == {"png", "svg"}
+
+
+def test_a_figure_of_thousands_of_lines_has_fewer_dots_per_inch():
+    """A PNG has at most 65,535 dots a side; at the usual density, a legend of this height has more."""
+    line = curves([row(0, length, 0.5) for length in (6, 12)])[0]
+    figure = plots.Figure(figsize=(6.5, 800))
+    assert plots._dots_per_inch(figure) * 800 < 2**16
+    assert plots._dots_per_inch(plots._draw([line])) == 150

@@ -1,7 +1,10 @@
 """Tables and their notes from rows alone."""
 
-from rows import ROWS, of_metrics, row
+import re
 
+from rows import ODD_NAMES, ROWS, of_metrics, row
+
+from looping import for_each
 from rope_jax.report.tables import latex, markdown
 
 
@@ -135,3 +138,17 @@ def test_notes_say_which_test_examples_repeat_or_were_seen():
     for silent in (row(0, 12, 1.0), row(0, 12, 1.0, distinct=1.0, seen=0.004)):  # earlier rows have neither column
         assert "Training" not in note(silent)
         assert "equal" not in note(silent)
+
+
+@for_each("name", ODD_NAMES)
+def test_markup_in_names_is_escaped(name):
+    """In Markdown and LaTeX a cell shows the name as it is written."""
+    curves = of_metrics([row(0, 12, 0.5, method=name)], "exact_match")
+    [line] = [line for line in markdown(curves).splitlines() if line.startswith("| copy")]
+    cells = re.split(r"(?<!\\)(?:\\\\)*\|", line)
+    assert len(cells) == len(markdown(curves).splitlines()[2].split("|"))
+    assert re.sub(r"\\(.)", r"\1", line.split(" | ", 1)[1]).startswith(name)
+    [line] = [line for line in latex(curves).splitlines() if line.lstrip().startswith("copy")]
+    bare = re.sub(r"\\[#$%&_{}]|\\(textbackslash|textasciitilde)\{\}|\\\^\{\}|\\ensuremath\{[<>]\}", "", line.rstrip("\\"))
+    assert not set(bare) & set("#$%_{}^~\\")
+    assert bare.count("&") == len(cells) - 3

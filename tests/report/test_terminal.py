@@ -2,7 +2,8 @@
 
 import re
 
-from rows import ROWS, of_metrics, row
+from rich.cells import cell_len
+from rows import ODD_NAMES, ROWS, of_metrics, row
 
 from rope_jax.report.terminal import table
 
@@ -44,3 +45,12 @@ def test_it_fits_any_terminal():
         assert len(shown) >= before
         before = len(shown)
     assert before == len(lengths)
+
+
+def test_columns_stand_below_each_other_whatever_the_width_of_a_character():
+    rows = [row(0, length, 0.5, method=name) for name in ODD_NAMES for length in (6, 12)]
+    for width in (60, 80, 300):
+        lines = [line for line in table(of_metrics(rows, "exact_match"), width).splitlines() if line.startswith("copy")]
+        assert len(lines) == len(ODD_NAMES)
+        assert len({cell_len(line) for line in lines}) == 1
+        assert cell_len(lines[0]) <= width

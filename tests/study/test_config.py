@@ -9,6 +9,7 @@ import pytest
 
 import rope_jax as rj
 from examples import ENCODERS, MAPS
+from looping import for_each
 from rope_jax.optimizers import SGD, AdamW, Constant, WarmupCosine
 from rope_jax.policies import Contiguous, Grid, PoSE
 from rope_jax.study.config import Cell, Experiment, Method, Variant
@@ -258,7 +259,7 @@ IMPOSSIBLE_VALUES = (
     (lambda: TrainConfig(min_length=0), "train.min_length must be at least 1, got 0"),
     (lambda: TrainConfig(min_length=9, max_length=3), "train.min_length 9 is above train.max_length 3"),
     (lambda: TrainConfig(learning_rate=float("nan")), "TrainConfig learning_rate must be finite, got nan"),
-    (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive and finite, got 0.0"),
+    (lambda: TrainConfig(clip_norm=0), "train.clip_norm must be positive, got 0.0"),
     (lambda: AdamW(weight_decay=-1.0), "AdamW weight_decay must not be negative, got -1.0"),
     (lambda: AdamW(b2=1.0), "AdamW b2 must be at least 0 and below 1, got 1.0"),
     (lambda: SGD(momentum=float("nan")), "SGD momentum must be finite, got nan"),
@@ -359,3 +360,70 @@ def test_the_committed_configs_are_experiments():
     assert "quickstart.py" in {path.name for path in paths}
     for path in paths:
         assert isinstance(load_experiment(path), Experiment)
+
+
+ODD_TEXTS = ("", " ", "\n", "a\nb", "\t", "\x00", "a\x1b[1mb", "\ud800", "a\udcffb", "\u200b", "\u2028", "x" * 201)
+
+
+@for_each("text", ODD_TEXTS)
+def test_names_are_printable_text(text):
+    """Else tables and figures would fail, or show something else, after training."""
+    for what, make in (
+        ("Method name", lambda: rope(name=text)),
+        ("Variant name", lambda: Variant(name=text, encoder=rj.NoPE())),
+        ("Experiment name", lambda: Experiment(name=text, tasks=(Copy(),), methods=(rope(),))),
+    ):
+        with pytest.raises(ValueError, match=f"^{what} must (not be blank|be printable|be text that UTF-8|have at most 200)"):
+            make()
+
+
+@for_each("name", ("", "a/b", "../a", "a b", "\ud800", "a\nb", "a\\b", "-x", "con:x"))
+def test_names_of_metrics_and_tasks_are_names_of_files(name):
+    class Named(ExactMatch):
+        @property
+        def name(self):
+            return name
+
+    with pytest.raises(ValueError, match=r"evaluate\.metrics: the name of Named must consist of letters, digits and"):
+        EvaluateConfig(metrics=(Named(),))
+
+    class Task(Copy):
+        @property
+        def name(self):
+            return name
+
+    with pytest.raises(ValueError, match=r"^the name of Task must consist of letters, digits and"):
+        Experiment(name="x", tasks=(Task(),), methods=(rope(),))
+
+
+@for_each(
+    ("field", "make"),
+    [
+        ("ModelConfig num_layers", lambda n: ModelConfig(num_layers=n)),
+        ("ModelConfig width", lambda n: ModelConfig(width=n)),
+        ("ModelConfig num_heads", lambda n: ModelConfig(num_heads=n)),
+        ("ModelConfig mlp_factor", lambda n: ModelConfig(mlp_factor=n)),
+        ("model.width * model.mlp_factor", lambda n: ModelConfig(width=2**20, mlp_factor=2**20)),
+        ("TrainConfig steps", lambda n: TrainConfig(steps=n)),
+        ("TrainConfig batch_size", lambda n: TrainConfig(batch_size=n)),
+        ("TrainConfig max_length", lambda n: TrainConfig(max_length=n)),
+        ("EvaluateConfig lengths", lambda n: EvaluateConfig(lengths=(n,))),
+        ("EvaluateConfig examples", lambda n: EvaluateConfig(examples=n)),
+        ("Copy alphabet", lambda n: Copy(alphabet=n)),
+        (
+            "the vocabulary of copy",
+            lambda n: Experiment(name="x", tasks=(Copy(alphabet=2**31 - 1),), methods=(rope(),)),
+        ),
+        (
+            "the input positions of copy",
+            lambda n: Experiment(name="x", tasks=(Copy(),), methods=(rope(),), evaluate=EvaluateConfig(lengths=(2**31 - 1,))),
+        ),
+        ("Experiment seeds", lambda n: Experiment(name="x", tasks=(Copy(),), methods=(rope(),), seeds=(n,))),
+    ],
+)
+def test_counts_fit_int32(field, make):
+    for count in (2**31, 10**30, 10**5000):
+        with pytest.raises(
+            ValueError, match=f"^{re.escape(field)} must be (at most|within the range of int32, -2147483648 \\.\\.) 2147"
+        ):
+            make(count)

@@ -45,6 +45,10 @@ def test_rows_come_back_as_they_were(tmp_path):
 def test_the_same_experiment_may_come_back_and_another_may_not(toy, tmp_path):
     out = tmp_path / "deep" / "out"
     with open_run(out, toy):
+        pass
+    assert not out.parent.exists()  # nothing was written in it
+    with open_run(out, toy) as folder:
+        folder.note_session({})
         before = (out / "run.json").read_bytes()
     with open_run(out, toy):
         pass
@@ -58,8 +62,8 @@ def test_the_same_experiment_may_come_back_and_another_may_not(toy, tmp_path):
 
 def test_a_folder_of_an_older_version_is_opened_again(toy, tmp_path):
     """Options were added since, with defaults, and names given; what differs then is still named, and nothing else."""
-    with open_run(tmp_path / "out", toy):
-        pass
+    with open_run(tmp_path / "out", toy) as folder:
+        folder.note_session({})
     record = tmp_path / "out" / "run.json"
     run = json.loads(record.read_text())
     del run["experiment"]["train"]["dropout"], run["experiment"]["methods"][0]["name"], run["experiment"]["tasks"][1]["unique"]
@@ -90,6 +94,7 @@ def test_a_cell_is_finished_when_its_rows_are_in_its_folder(toy, tmp_path):
     """Or, where the folders of cells are gone, when all its rows are in DIR/rows.jsonl."""
     cells = toy.cells()
     with open_run(tmp_path, toy) as folder:
+        folder.note_session({})
         assert folder.unfinished() == list(cells)
         with pytest.raises(ValueError, match="is not finished; run it before its rows are gathered"):
             folder.rows()

@@ -12,11 +12,12 @@ from rope_jax.encoders.layers import as_layers
 from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.optimizers import WarmupCosine
+from rope_jax.policies import Randomized
 from rope_jax.study.config import Cell, Method, Variant
 from rope_jax.study.settings import ROW_COLUMNS, EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import EOS, FIRST_SYMBOL, SEP, Copy, Reverse
 from rope_jax.tasks.metrics import ExactMatch, Metric
-from rope_jax.training.evaluate import _padded_lengths, evaluate, fixed_batch, measure_replicas
+from rope_jax.training.evaluate import _padded_lengths, check_evaluation, evaluate, fixed_batch, measure_replicas
 from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.train import draw_batch, fit, init_state, loss_and_gradient
 
@@ -308,3 +309,20 @@ def test_teacher_forced_exact_match_is_greedy_decoding():
             assert rows[variant.name, n]["exact_match"] == pytest.approx(decoded[variant.name, n])
     # the comparison says something: right and wrong answers are both well represented
     assert any(0.1 < share < 0.9 for share in decoded.values()), decoded
+
+
+def test_evaluation_uses_what_was_traced_before_training(toy_cell, monkeypatch):
+    """With encoders that learn nothing, learn numbers, and read the length."""
+    rope = rj.RoPE(learn_base=True, scaling=rj.DynamicNTK(original_length=8))
+    encoder = rj.Compose(rj.Learned(max_length=32), rj.ALiBi(), rope)
+    method = Method(encoder=encoder, variants=(Variant(name="random", policy=Randomized(max_position=30)),))
+    cell = replace(toy_cell, method=method)
+    check_evaluation(cell)
+    *_, last = fit(replace(cell, train=replace(cell.train, steps=1)))
+
+    def refuse(*_, **__):
+        raise AssertionError("traced again")
+
+    monkeypatch.setattr("rope_jax.training.evaluate.fixed_batch", refuse)
+    assert list(evaluate(cell, last.state.params, np.asarray(last.state.diverged_at)))
+    monkeypatch.undo()

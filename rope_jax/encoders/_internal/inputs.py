@@ -121,9 +121,9 @@ def whole(
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise ValueError(f"{name} must be a Python int, got {shown(value)}{hint}")
     if lowest is not None and value < lowest:
-        raise ValueError(f"{name} {_at_least(lowest)}, got {value}{hint}")
+        raise ValueError(f"{name} {_at_least(lowest)}, got {shown(value)}{hint}")
     if value > highest:
-        raise ValueError(f"{name} must be at most {highest}, got {value}{hint}")
+        raise ValueError(f"{name} must be at most {highest}, got {shown(value)}{hint}")
     return int(value)
 
 
@@ -154,7 +154,10 @@ def in_float32(value: float) -> bool:
 
 def shown(value: Any) -> str:
     """A value as a message shows it, without the middle if it is long."""
-    return _SHORT.repr(value)
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # Python writes no numbers of more than 4300 digits
+        return "a number of more than 4300 digits"
 
 
 def _array(name: str, x: Any, required: str) -> Any:

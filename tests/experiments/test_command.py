@@ -1,0 +1,106 @@
+"""Where output goes: pipes, full disks, closed streams, encodings and devices; one message, the right status, nothing lost."""
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import command
+from experiments.cli import load_experiment
+from rope_jax.study.rows import row
+from rope_jax.study.store import open_run
+
+ROOT = Path(__file__).parents[2]
+QUICKSTART = ROOT / "configs" / "quickstart.py"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The command of a run that is finished, with rows made up: its report has a dagger, and it needs no device."""
+    out = tmp_path_factory.mktemp("run") / "out"
+    with open_run(out, load_experiment(QUICKSTART)) as run:
+        run.note_session({})
+        for cell in run.experiment.cells():
+            measured = {metric.name: (1, 2) for metric in cell.task.metrics}
+            places = itertools.product(cell.method.all_variants, cell.seeds, cell.evaluate.lengths)
+            rows = [
+                row(cell, variant, seed=seed, length=length, examples=16, measured=measured, diverged_at=-1)
+                for variant, seed, length in places
+            ]
+            run.cell(cell).finish(rows)
+    return f"{sys.executable} -m experiments.compare {QUICKSTART} --out {out}"
+
+
+def shell(line, **environment):
+    """Status, stdout and stderr of a line of the shell; the status is that of its first command."""
+    line = f"set -o pipefail; {line}"
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_streams_that_cannot_be_written(finished):
+    full = "standard output cannot be written \\(No space left on device\\)"
+    out = finished.split()[-1]
+    for line, status, stdout, stderr in (
+        (f"{finished} | true", 141, "", ""),
+        (f"{finished} > /dev/full", 1, "", f"error: {full}; all files are in {out}\n"),
+        (f"{finished} >&-", 0, "", ""),
+        (f"{finished} --help > /dev/full", 1, "", r"error: .*No space left on device\)?\n"),
+        (f"{finished} --nonsense 2> /dev/full", 2, "", ""),
+        (f"{finished} --nonsense 2>&-", 2, "", ""),
+        (f"{finished} --nonsense 2>&1 | true", 2, "", ""),
+    ):
+        done = shell(line)
+        assert done[:2] == (status, stdout), (line, done)
+        assert re.fullmatch(stderr, done[2]), (line, done)
+    assert (Path(out) / "table.md").exists()
+
+
+def test_a_locale_that_cannot_write_a_mark_writes_its_code(finished):
+    status, stdout, stderr = shell(finished, LC_ALL="C", PYTHONCOERCECLOCALE="0", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert (status, stderr) == (0, "")
+    assert r"\u2020 uses the length" in stdout
+
+
+def test_devices_that_are_missing_are_named_before_anything_is_written(finished, tmp_path):
+    """Where there is something to run; a finished run needs none."""
+    out = finished.split()[-1]
+    new = finished.replace(out, str(tmp_path / "deep" / "new"))
+    for platform in ("cuda",):
+        status, stdout, stderr = shell(new, JAX_PLATFORMS=platform)
+        assert (status, stdout) == (2, "")
+        assert re.fullmatch(rf"error: JAX finds no devices for JAX_PLATFORMS={platform} \(.*\); set it to .*\n", stderr)
+    assert list(tmp_path.iterdir()) == []
+    assert shell(finished, JAX_PLATFORMS="cuda")[0] == 0
+
+
+def test_texts_that_name_no_path_are_refused():
+    for text in ("", " ", "a\0b", "\ud800"):
+        with pytest.raises(ValueError, match=r"a path must be text that is not blank, got '.*'; name a file or folder"):
+            command.path(text)
+    assert command.path("a b") == Path("a b")
+
+
+def test_errors_of_files_and_memory_are_one_message(capsys):
+    """Others pass, with their traceback."""
+
+    def fails_with(error):
+        with command.failing(lambda: "; no file is written"):
+            raise error
+
+    for error, message in (
+        (OSError(28, "No space left on device", "out/x"), "out/x: No space left on device"),
+        (OSError(5, "Input/output error"), "Input/output error"),
+        (MemoryError(), "there is not enough memory (MemoryError); use smaller sizes"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            fails_with(error)
+        assert ended.value.code == 1
+        assert capsys.readouterr().err == f"error: {message}; no file is written\n"
+    for error in (ValueError("x"), BrokenPipeError(), ZeroDivisionError()):
+        with pytest.raises(type(error)):
+            fails_with(error)
