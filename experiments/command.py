@@ -4,6 +4,7 @@ Exit status: 0 done; 1 a fault, such as a full disk or a fault in a class of the
 to change; 130 interrupted by Ctrl-C; 141 the reader of the output went away, as in `| head -1`.
 """
 
+import atexit
 import io
 import logging
 import os
@@ -36,9 +37,9 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
     except KeyboardInterrupt:  # it came while another error was reported
         status = STATUS
     status = _flushed(status)
-    if status in (_FAULT, STATUS):
-        leave(status)
-    sys.exit(status)
+    if status not in (_FAULT, STATUS):
+        atexit._run_exitfuncs()
+    leave(status or 0)
 
 
 def _flushed(status: Any) -> Any:

@@ -99,7 +99,10 @@ def interruptible() -> Iterator[Interrupt]:
 
 
 def leave(status: int) -> NoReturn:
-    """Ends a process that stopped in the middle without the destructors of other libraries, which may crash then."""
+    """Ends the process without the destructors of other libraries, which may crash after an interrupt.
+
+    Python's own end would also give up the handler of Ctrl-C before it is over.
+    """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
