@@ -1,6 +1,6 @@
 """Prints the SHA-256 of everything that is drawn at random, and of a training. `test_flags` runs it under flags of JAX.
 
-python tests/draws.py
+PYTHONPATH=tests python -m draws
 """
 
 import hashlib
@@ -59,8 +59,8 @@ def draws():
     for encoder in (examples.rj.Fire(), examples.rj.Kerple(), examples.rj.Learned(max_length=8)):  # split, uniform, normal
         yield f"{encoder}", digest(encoder.init(users_key(5), examples.DIMS))
     batch = Copy(end_marker=True).sample(users_key(5), lengths, max_length=5)
-    keys, last_key = (jnp.stack([users_key(seed) for seed in seeds]) for seeds in (range(3), [2]))
     for policy in examples.POLICIES:
+        keys, last_key = (jnp.stack([users_key(seed) for seed in seeds]) for seeds in (range(3), [2]))
         together = policy.positions(keys, batch).query
         yield f"{policy}", digest(together)
         last = policy.positions(last_key, jax.tree.map(lambda x: x[2:], batch)).query

@@ -20,7 +20,7 @@ from rope_jax.training.evaluate import evaluate
 from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.train import loss_and_gradient
 
-PROGRAM = Path(__file__).parent / "draws.py"
+TESTS = Path(__file__).parent
 EVERY_FLAG = {
     "JAX_DEBUG_KEY_REUSE": "1",
     "JAX_DEFAULT_PRNG_IMPL": "rbg",
@@ -34,8 +34,9 @@ EVERY_FLAG = {
 
 
 def printed(**flags):
-    """What the program prints under flags, line by line."""
-    done = subprocess.run([sys.executable, PROGRAM], env=os.environ | flags, capture_output=True, text=True, check=False)
+    """What `draws.py` prints under flags, line by line; it imports the package of this checkout."""
+    command, environment = [sys.executable, "-m", "draws"], os.environ | {"PYTHONPATH": str(TESTS)} | flags
+    done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
