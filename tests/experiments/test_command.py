@@ -28,8 +28,8 @@ def finished(tmp_path_factory):
             measured = {metric.name: (1, 2) for metric in cell.task.metrics}
             places = itertools.product(cell.method.all_variants, cell.seeds, cell.evaluate.lengths)
             rows = [
-                row(cell, variant, seed=seed, length=length, examples=16, measured=measured, diverged_at=-1)
-                for variant, seed, length in places
+                row(cell, variant, seed=s, length=n, examples=16, distinct=1.0, measured=measured, diverged_at=-1)
+                for variant, s, n in places
             ]
             run.cell(cell).finish(rows)
     return f"{sys.executable} -m experiments.compare {QUICKSTART} --out {out}"

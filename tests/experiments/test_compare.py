@@ -104,7 +104,7 @@ def test_a_run_writes_what_it_promises(finished, toy):
         "task": str, "task_options": str, "method": str, "encoder": str, "encoder_options": str, "policy": str,
         "policy_options": str, "variant": str, "variant_encoder": (str, type(None)), "variant_policy": type(None),
         "privileged": list, "cell": str, "seed": int, "train_steps": int, "train_length": int, "length": int, "status": str,
-        "count": int, **metrics,
+        "distinct": float, "seen": float, "count": int, **metrics,
     }  # fmt: skip
     hashes = {cell.id: cell.hash for cell in toy.cells()}
     for row in rows:
@@ -557,8 +557,8 @@ def test_what_the_machine_cannot_run_is_refused_unless_forced(config, tmp_path, 
     for flags, message in (
         (["--model.width", "200000"], r"needs at least .* TB of memory.* --force to try it"),
         (["--evaluate.examples", "2000000000"], r"needs at least .* of memory"),
-        (["--train.steps", str(10**30)], r"train.steps must be at most 2147483647, the largest int32, got 1000000"),
-        (["--train.batch-size", str(10**12), "--force"], r"train.batch_size must be at most 2147483647"),
+        (["--train.steps", str(10**30)], r"TrainConfig steps must be within the range of int32, .* got 1000000"),
+        (["--train.batch-size", str(10**12), "--force"], r"TrainConfig batch_size must be within the range of int32"),
         (["--evaluate.lengths", "2000000000", "--encoders", "RoPE", "--force"], r"input positions of copy must be at most"),
     ):
         refused([str(config), *out, *flags], message, tmp_path, capsys)

@@ -70,7 +70,8 @@ class Positions:
         """The order of queries and keys, [..., Tq] and [..., Tk], with the defaults filled in."""
         query, key = self._per_token("query_order", self.query), self._per_token("key_order", self.keys)
         if self.key is None:
-            query = jnp.arange(np.shape(self.query)[-1], dtype=jnp.int32) if query is None else query
+            length = tokens("query positions", self.query).shape[-1]
+            query = jnp.arange(length, dtype=jnp.int32) if query is None else query
             return query, query if key is None else key
         if self.axes is not None and (query is None or key is None):
             raise ValueError(
