@@ -1,4 +1,4 @@
-"""No flag of JAX changes what is drawn at random, and the library's code runs with strict dtypes."""
+"""No flag of JAX changes what is drawn at random or what is trained, and the library's code runs with strict dtypes."""
 
 import os
 import subprocess
@@ -20,10 +20,12 @@ from rope_jax.training.evaluate import evaluate
 from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.train import loss_and_gradient
 
-PROGRAM = Path(__file__).parent / "draws.py"
+TESTS = Path(__file__).parent
 EVERY_FLAG = {
+    "JAX_DEBUG_KEY_REUSE": "1",
     "JAX_DEFAULT_PRNG_IMPL": "rbg",
     "JAX_ENABLE_X64": "1",
+    "JAX_LEGACY_PRNG_KEY": "error",
     "JAX_NUMPY_DTYPE_PROMOTION": "strict",
     "JAX_NUMPY_RANK_PROMOTION": "raise",
     "JAX_RANDOM_SEED_OFFSET": "9",
@@ -32,20 +34,21 @@ EVERY_FLAG = {
 
 
 def printed(**flags):
-    """What the program prints under flags, line by line."""
-    done = subprocess.run([sys.executable, PROGRAM], env=os.environ | flags, capture_output=True, text=True, check=False)
+    """What `draws.py` prints under flags, line by line; it imports the package of this checkout."""
+    command, environment = [sys.executable, "-m", "draws"], os.environ | {"PYTHONPATH": str(TESTS)} | flags
+    done = subprocess.run(command, cwd=TESTS.parent, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
 
-def test_all_flags_together_change_no_draw():
+def test_all_flags_together_change_no_draw_and_no_training():
     default = printed()
     assert len(default) > 20
     assert printed(**EVERY_FLAG) == default
 
 
 @pytest.mark.slow
-def test_no_flag_alone_changes_a_draw():
+def test_no_flag_alone_changes_a_draw_or_a_training():
     default = printed()
     for flags in (*({name: value} for name, value in EVERY_FLAG.items()), {"JAX_DEFAULT_PRNG_IMPL": "unsafe_rbg"}):
         assert printed(**flags) == default, flags
@@ -69,8 +72,16 @@ def test_keys_are_those_of_jax_by_default():
             assert (random.keys_of(key, 4)[3] == jax.random.fold_in(theirs, 3)).all()
 
 
+def test_keys_of_every_generator_are_keys_and_nothing_else_is():
+    for generator in ("unsafe_rbg", "philox2x32", "philox4x32", "threefry4x32"):
+        drawn = [random.bits(jax.random.key(seed, impl=generator), (2,)).tolist() for seed in range(3)]
+        assert len(set(map(tuple, drawn))) == 3
+    for value in (3, None, np.array([0, 1]), np.uint32(1), [0, 1], jnp.zeros(3, jnp.uint32)):
+        with pytest.raises(ValueError, match=r"key must be a random key, got .*; make one with jax.random.key\(seed\)"):
+            random.bits(value, ())
+
+
 def test_loss_gradient_and_evaluation_run_with_strict_dtypes():
-    """Optax's optimisers do not: they raise a Python float to an int32."""
     cell = Cell(
         task=Copy(end_marker=True),
         method=Method(encoder=rj.Compose(rj.RoPE(scaling=rj.DynamicNTK(original_length=12)), rj.T5Bias(), rj.CoPE())),

@@ -68,7 +68,7 @@ def _seen(lines: Sequence[Curve]) -> list[str]:
                 not_known[f"{line.task} at length {length}"] = None
     sentences = []
     if shares:
-        places = [f"{share:.0%} of {task} at length {length}" for (task, length), share in shares.items()]
+        places = [f"{share:.1%} of {task} at length {length}" for (task, length), share in shares.items()]
         sentences.append(f"Training is expected to have drawn some of the test examples too: {_listed(places)}.")
     if not_known:
         sentences.append(f"Training may have drawn some of the test examples too: {_listed(list(not_known))}.")

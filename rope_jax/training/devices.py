@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import platformdirs
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from rope_jax.encoders._internal import random
 from rope_jax.model import block_sizes
 
 AXIS = "replica"
@@ -53,6 +54,17 @@ def require() -> None:
             f"JAX finds no devices for JAX_PLATFORMS={jax.config.values['jax_platforms']} ({reason}); set it to a platform of "
             "this machine, such as cpu, or unset it"
         ) from error
+
+
+@contextlib.contextmanager
+def default_flags() -> Iterator[None]:
+    """A context in which JAX computes in 32 bits and draws from its default generator, whatever flags the user has set.
+
+    Training and evaluation call their compiled programs in it, so that no such flag changes their results. This holds for code
+    of others as well: optimisers of optax, and tasks of the user that draw with `jax.random`.
+    """
+    with jax.enable_x64(False), jax.default_prng_impl("threefry2x32"), random.fixed_form():
+        yield
 
 
 def names(replicas: int) -> list[str]:

@@ -29,7 +29,7 @@ from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.metrics import Metric
 from rope_jax.training import microbatch
-from rope_jax.training.devices import over_replicas, replica_sharding
+from rope_jax.training.devices import default_flags, over_replicas, replica_sharding
 from rope_jax.training.token_positions import token_positions
 
 _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
@@ -70,7 +70,8 @@ def fixed_batch(task: Task, length: jax.Array | int, *, examples: int, max_lengt
 @cache
 def share_distinct(task: Task, length: int, *, examples: int, max_length: int) -> float:
     """The share of different examples among the test examples of one length; those of a short length or alphabet repeat."""
-    batch = jax.device_get(fixed_batch(task, np.int32(length), examples=examples, max_length=max_length))
+    with default_flags():
+        batch = jax.device_get(fixed_batch(task, np.int32(length), examples=examples, max_length=max_length))
     return len(np.unique(np.concatenate([batch.tokens, batch.targets], axis=1), axis=0)) / examples
 
 
@@ -130,7 +131,7 @@ def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, prog
             return {metric.name: _measure(metric, logits, batch) for metric in (*task.metrics, *program.metrics)}
 
         by_micro_batch = jax.lax.map(measure_micro_batch, microbatch.split_batch((batch, keys), size))
-        return jax.tree.map(lambda x: jnp.sum(x, axis=0), by_micro_batch)
+        return jax.tree.map(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), by_micro_batch)
 
     return over_replicas(run, program.replicas)(models, length)
 
@@ -172,7 +173,8 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             examples = program.examples
             if reads_length:
                 prepared = _prepare(cell, layers, params, cell.task.input_length(length))
-            measured = jax.device_get(measure_replicas((params, prepared), np.int32(length), program=program))
+            with default_flags():
+                measured = jax.device_get(measure_replicas((params, prepared), np.int32(length), program=program))
             with_as_many = [n for n, count in cell.evaluate.examples_by_length.items() if count == examples]
             distinct = share_distinct(cell.task, length, examples=examples, max_length=max(with_as_many))  # one program for all
             by_seed = [{name: tuple(x[i].item() for x in measured[name]) for name in names} for i in range(replicas)]
@@ -238,6 +240,7 @@ def check_evaluation(cell: Cell) -> None:
         )  # as `evaluate` makes rows
 
 
+@default_flags()
 def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> Prepared:
     """What the encoders of a variant prepare for every replica, for examples of `length` input positions; None if they read none.
 

@@ -125,13 +125,8 @@ def split_batch(batch: Any, max_size: int) -> tuple[Any, jax.Array]:
     examples = jax.tree.leaves(batch)[0].shape[0]
     count = -(-examples // max_size)
     size = -(-examples // count)
-    missing = count * size - examples
-
-    def split(x: jax.Array) -> jax.Array:
-        filled = jnp.concatenate([x, *[x[-1:]] * missing])
-        return filled.reshape(count, size, *x.shape[1:])
-
-    return jax.tree.map(split, batch), jnp.arange(count * size, dtype=jnp.int32).reshape(count, size) < examples
+    index = jnp.arange(count * size, dtype=jnp.int32).reshape(count, size)
+    return jax.tree.map(lambda x: x[jnp.minimum(index, examples - 1)], batch), index < examples
 
 
 def split_sorted(batch: Any, lengths: jax.Array, plan: MicrobatchPlan) -> tuple[Any, jax.Array, jax.Array]:
@@ -175,7 +170,7 @@ def sum_over_micro_batches(
 
     def add(total: Any, one: tuple[tuple[Any, ...], jax.Array]) -> tuple[Any, None]:
         micro_batch, longest = one
-        bucket = jnp.searchsorted(jnp.array(plan.bucket_lengths), longest)
+        bucket = jnp.searchsorted(jnp.array(plan.bucket_lengths, jnp.int32), longest)
         return jax.tree.map(jnp.add, total, jax.lax.switch(bucket, branches, params, *micro_batch)), None
 
     return jax.lax.scan(add, zeros, (micro_batches, longest))[0]

@@ -22,7 +22,7 @@ from rope_jax.model.transformer import Apply, functional
 from rope_jax.study.config import Cell
 from rope_jax.study.settings import TrainConfig
 from rope_jax.tasks.batch import Batch
-from rope_jax.training.devices import over_replicas, replica_sharding, whole_sharding
+from rope_jax.training.devices import default_flags, over_replicas, replica_sharding, whole_sharding
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_sorted, sum_over_micro_batches
 from rope_jax.training.numbers import Numbers, join_numbers, split_numbers
 from rope_jax.training.token_positions import token_positions
@@ -132,7 +132,8 @@ def train_step(
 ) -> tuple[TrainState, jax.Array]:
     """One optimiser step of one seed: the next state, and the loss before the step. `step` is `state.step` of every replica."""
     value, gradient = loss_and_gradient(state.params, seed, step, cell, plan)
-    updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
+    with jax.numpy_dtype_promotion("standard"):  # optax raises a float to an int32 power
+        updates, opt_state = optimizer(cell.train).update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
     finite = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(params, squared=True))
     first = (state.diverged_at < 0) & ~finite
@@ -212,10 +213,12 @@ def fit(cell: Cell, state: TrainState | None = None) -> Iterator[Progress]:
     cell, numbers = split_numbers(cell)
     numbers = jax.device_put(numbers, whole_sharding(replicas))
     if state is None:
-        state = init_replicas(seeds, numbers, cell=cell)
+        with default_flags():
+            state = init_replicas(seeds, numbers, cell=cell)
     step = int(np.asarray(state.step)[0])
     while step < all_steps:
         steps = min(chunk_size(all_steps), all_steps - step)
-        state, losses = train_chunk(state, seeds, numbers, cell=cell, steps=steps, plan=plan)
+        with default_flags():
+            state, losses = train_chunk(state, seeds, numbers, cell=cell, steps=steps, plan=plan)
         step += steps
         yield Progress(state=state, step=step, losses=np.mean(np.asarray(losses), axis=1))

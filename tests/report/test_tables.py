@@ -132,7 +132,7 @@ def test_notes_say_which_test_examples_repeat_or_were_seen():
     count = rows[0]["count"]
     text = note(*rows)
     assert f"Some test examples are equal: copy at length 12 ({count // 4} different ones)." in text
-    assert "Training is expected to have drawn some of the test examples too: 60% of copy at length 12." in text
+    assert "Training is expected to have drawn some of the test examples too: 60.5% of copy at length 12." in text
     unknown = note(row(0, 12, 1.0, distinct=1.0, seen=None))
     assert "Training may have drawn some of the test examples too: copy at length 12." in unknown
     for silent in (row(0, 12, 1.0), row(0, 12, 1.0, distinct=1.0, seen=0.004)):  # earlier rows have neither column

@@ -2,7 +2,7 @@
 
 JAX lets flags choose the default generator, how threefry numbers the values of an array, an offset of all seeds, and the default
 dtypes. Here the generator is threefry2x32 in its partitionable form, and every dtype is named. A value then depends on its key
-and its place alone.
+and its place alone. One flag is left: `jax_accurate_erf_inv`, of newer versions of JAX, changes the last bits of `normal`.
 """
 
 from collections.abc import Iterator
@@ -29,16 +29,22 @@ def key(seed: Any) -> jax.Array:
 
 
 def threefry(key: jax.Array) -> jax.Array:
-    """A key of any generator, or its words as uint32 [..., 2] or [..., 4], as a key of threefry2x32.
+    """A key of any generator, or its words as uint32 [..., 1], [..., 2] or [..., 4], as a key of threefry2x32.
 
     The words of an rbg key are those of the threefry key of the same seed, twice. `split` and `fold_in` of rbg keep it so.
+
+    Raises:
+      ValueError: it is neither.
     """
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        words = key
-    elif str(jax.random.key_impl(key)) == _GENERATOR:
-        return key
-    else:
+    dtype, words = getattr(key, "dtype", None), key
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        if str(jax.random.key_impl(key)) == _GENERATOR:
+            return key
         words = jax.random.key_data(key)
+    elif dtype != jnp.uint32 or key.ndim < 1 or key.shape[-1] not in (1, 2, 4):
+        raise ValueError(f"key must be a random key, got {key!r}; make one with jax.random.key(seed)")
+    if words.shape[-1] == 1:  # Philox
+        words = jnp.concatenate([jnp.zeros_like(words), words], axis=-1)
     return jax.random.wrap_key_data(words[..., :2], impl=_GENERATOR)
 
 

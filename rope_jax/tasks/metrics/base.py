@@ -10,7 +10,7 @@ from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.names import snake_case
 
-__all__ = ["Metric", "examples_where", "is_wrong"]
+__all__ = ["Metric", "examples_where", "is_wrong", "predicted"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +35,14 @@ class Metric(TypedDataclass, ABC):
         """
 
 
+def predicted(logits: jax.Array) -> jax.Array:
+    """int32 [B, T]: the most probable token at each position."""
+    return jax.lax.argmax(logits, logits.ndim - 1, jnp.int32)
+
+
 def is_wrong(logits: jax.Array, batch: Batch) -> jax.Array:
     """bool [B, T]: the answer tokens that the most probable prediction misses."""
-    return batch.answer_mask & (jnp.argmax(logits, axis=-1) != batch.targets)
+    return batch.answer_mask & (predicted(logits) != batch.targets)
 
 
 def examples_where(holds: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.formats import EOS
-from rope_jax.tasks.metrics.base import Metric, examples_where, is_wrong
+from rope_jax.tasks.metrics.base import Metric, examples_where, is_wrong, predicted
 
 __all__ = ["ContentError"]
 
@@ -20,5 +20,5 @@ class ContentError(Metric):
     """
 
     def measure(self, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        about_end = (jnp.argmax(logits, axis=-1) == EOS) | (batch.targets == EOS)
+        about_end = (predicted(logits) == EOS) | (batch.targets == EOS)
         return examples_where(jnp.any(is_wrong(logits, batch) & ~about_end, axis=-1), batch)
