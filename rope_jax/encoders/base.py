@@ -200,6 +200,8 @@ def check_requirements(
       max_position: the largest position.
       causal: whether attention is causal.
     """
+    if not isinstance(encoder, Encoder):
+        raise ValueError(f"check_requirements takes an encoder, such as RoPE(), got {encoder!r}; call the class")
     if several := getattr(encoder, "encoders", ()):
         for one in several:
             check_requirements(

@@ -41,6 +41,8 @@ def _require_long(original_length: int) -> None:
 
 def _scaled(q: jax.Array, scale: jax.Array) -> jax.Array:
     """q [..., T, H, D] times scale, [..., T] or [...]."""
+    if q.ndim < 3 or not jnp.issubdtype(q.dtype, jnp.floating):
+        raise ValueError(f"q must be floats with the axes [..., T, H, D], got {q.dtype} {q.shape}; reshape or cast it")
     return (q.astype(jnp.float32) * scale).astype(q.dtype)
 
 
@@ -107,7 +109,11 @@ class LogN(Encoder):
         """The factor from ln n to the scale, float32 []; with by="length", the scale itself, float32 [...]."""
         if self.by == "position":
             return jnp.asarray(1 / math.log(self.original_length), jnp.float32)
-        return log_n_scale(self.original_length if length is None else length, original_length=self.original_length)
+        if length is None:
+            return jnp.ones((), jnp.float32)
+        # an example without tokens, which only fills up a batch, counts as one token
+        length = jnp.maximum(numbers("length", length, lowest=0), 1)
+        return log_n_scale(length, original_length=self.original_length)
 
     def tables(self, prepared: jax.Array, positions: Positions) -> jax.Array:
         """The scale of every query, float32 [..., T, 1, 1]."""

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from rope_jax.encoders._internal.inputs import whole
+
 __all__ = ["permute_heads"]
 
 
@@ -33,6 +35,10 @@ def permute_heads(weights: Any, *, head_dim: int, to: str, rotary_dim: int | Non
     """
     if to not in ("half", "interleaved"):
         raise ValueError(f"permute_heads converts to 'half' (Llama, GPT-NeoX) or 'interleaved' (GPT-J, the paper), got to={to!r}")
+    for name, value in (("head_dim", head_dim), ("start", start), ("axis", axis)):
+        whole(f"permute_heads {name}", value)
+    if rotary_dim is not None:
+        whole("permute_heads rotary_dim", rotary_dim)
     if not -weights.ndim <= axis < weights.ndim:
         raise ValueError(f"permute_heads axis={axis} does not exist in weights of shape {tuple(weights.shape)}")
     size = weights.shape[axis]

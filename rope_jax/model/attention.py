@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from rope_jax.encoders._internal.arrays import leading, with_query_heads
-from rope_jax.encoders._internal.inputs import whole
+from rope_jax.encoders._internal.inputs import numbers, shown, whole
 from rope_jax.encoders.positions import Positions
 from rope_jax.model import block_sizes
 
@@ -88,6 +88,8 @@ def attend(
         below 1.
     """
     _require_shapes(q, k, v, positions)
+    if q.shape[-3] == 0 or k.shape[-3] == 0:  # no query, or nothing to attend to
+        return jnp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
     length = q.shape[-3]
     block_size = _block_size(q, k) if block_size is None else whole("block_size", block_size, lowest=1)
     usual = positions.causal and positions.key is None and positions.query_order is None and positions.key_order is None
@@ -109,8 +111,10 @@ def attend(
 
 def _require_shapes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positions) -> None:
     """Raises ValueError unless q, k, v and the positions fit each other."""
+    if not isinstance(positions, Positions):
+        raise ValueError(f"positions must be Positions, such as Positions(query=...), got {shown(positions)}")
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.ndim < 3 or not jnp.issubdtype(x.dtype, jnp.floating):
+        if x.ndim < 3 or not jnp.issubdtype(x.dtype, jnp.floating) or 0 in x.shape[-2:]:
             raise ValueError(f"{name} must be floats with the axes [..., T, H, D], got {x.dtype} {x.shape}; reshape or cast it")
     if q.shape[-1] != k.shape[-1] or k.shape[-3:-1] != v.shape[-3:-1]:
         raise ValueError(
@@ -193,9 +197,11 @@ def _filled_in(positions: Positions) -> Positions:
     """The same positions with the defaults filled in, so that queries and keys can be cut separately."""
     query_order, key_order = positions.orders
     query_segment, key_segment = positions.segments or (None, None)
+    query = numbers("query positions", positions.query)
     return replace(
         positions,
-        key=positions.keys,
+        query=query,
+        key=query if positions.key is None else numbers("key positions", positions.key),
         query_order=query_order,
         key_order=key_order,
         query_segment=query_segment,

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from rope_jax.encoders._internal.inputs import integers
 from rope_jax.tasks.batch import Batch
 
 __all__ = ["BOS", "EOS", "FIRST_SYMBOL", "PAD", "SEP", "decoder"]
@@ -29,10 +30,13 @@ def decoder(x: jax.Array, x_length: jax.Array, y: jax.Array, y_length: jax.Array
       Batch without the axis B, with T = N + M + 2, and one more with an end marker.
 
     Raises:
-      ValueError: x or y has no entries.
+      ValueError: x or y has no entries, or lengths are not integers.
     """
     if x.shape[0] < 1 or y.shape[0] < 1:
         raise ValueError(f"decoder needs arrays x and y with at least 1 entry, got shapes {x.shape} and {y.shape}; pad them")
+    x_length, y_length = (
+        integers(name, length, lowest=0).astype(jnp.int32) for name, length in (("x_length", x_length), ("y_length", y_length))
+    )
     index = jnp.arange(x.shape[0] + y.shape[0] + 3 + int(end_marker), dtype=jnp.int32)
     y_index = index - x_length - 2 - int(end_marker)  # the entry of y that stands at each index
     sequence = jnp.where(index <= x_length, x[jnp.clip(index - 1, 0, x.shape[0] - 1)], y[jnp.clip(y_index, 0, y.shape[0] - 1)])

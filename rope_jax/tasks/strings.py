@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from rope_jax.encoders._internal import random
+from rope_jax.encoders._internal.inputs import integers
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.formats import EOS, FIRST_SYMBOL, SEP, decoder
@@ -101,6 +102,7 @@ class StringTask(Task):
                 )
 
     def sample(self, key: jax.Array, lengths: jax.Array, *, max_length: int) -> Batch:
+        lengths = integers("lengths", lengths, lowest=0, highest=max_length).astype(jnp.int32)
         keys = random.keys_of(key, lengths.shape[0])
         return jax.vmap(lambda key, length: self._example(key, length, max_length))(keys, lengths)
 

@@ -63,6 +63,10 @@ def test_where_a_symbolic_length_is_not_possible_the_error_says_so():
         lambda x: rj.sinusoidal(jnp.arange(3), x.shape[0]),
         lambda x: rj.rotary_frequencies(x.shape[0]).inv_freq,
         lambda x: rj.positions.context_parallel(x.shape[0], ranks=2, rank=0),
+        lambda x: rj.positions.pose(jax.random.key(0), jnp.array([3]), x.shape[0], max_position=9),
+        lambda x: rj.positions.randomized(jax.random.key(0), jnp.array([3]), x.shape[0], max_position=9),
+        lambda x: rj.positions.random_offset(jax.random.key(0), jnp.array([3]), x.shape[0], max_position=9),
+        lambda x: rj.positions.random_float(jax.random.key(0), jnp.array([3]), x.shape[0], max_position=9.0),
     ):
         with pytest.raises(ValueError, match="must be a Python int, got t"):
             exported(function, jax.ShapeDtypeStruct((length,), jnp.float32))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import rope_jax as rj
 from examples import DIMS, ENCODERS, tables_of_first_layer
@@ -15,6 +16,8 @@ from looping import for_each
 from rope_jax.encoders._internal.arrays import difference, distance, pairwise
 from rope_jax.encoders._internal.inputs import integers, numbers
 from rope_jax.encoders.base import Encoder
+from rope_jax.model.attention import attend
+from rope_jax.tasks import Copy, decoder
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 REALS = ("float16", "bfloat16", "float32", "float64")
@@ -146,8 +149,8 @@ def test_distances_of_any_two_integers_are_right():
         right = np.subtract.outer(values.astype(object), values.astype(object))
         assert (np.asarray(distance(query, key)).astype(object) == abs(right)).all()
         np.testing.assert_array_equal(difference(query, key), right.astype(np.float64).astype(np.float32))
-    with pytest.raises(ValueError, match="integers of uint32 and int32 have no common dtype here; cast both to int32"):
-        jax.jit(pairwise)(jnp.zeros(2, jnp.uint32), jnp.zeros(2, jnp.int32))
+    query, key = jax.jit(pairwise)(jnp.array([1, 2], jnp.uint32), jnp.array([-1, 3], jnp.int32))
+    assert distance(query, key).tolist() == [[2, 2], [3, 1]]
 
 
 NO_NUMBERS = {
@@ -322,3 +325,115 @@ def test_reading_numbers_keeps_them_or_refuses_them(dtype, values):
             got = read("x", given_array)
             assert got.dtype == (jnp.int32 if whole else jnp.float32)
             np.testing.assert_array_equal(np.asarray(got, np.float64), given_array.astype(got.dtype).astype(np.float64))
+
+
+def test_attention_in_blocks_reads_positions_as_one_block_does():
+    """Cutting positions into blocks must come after they are checked."""
+    q = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2, 8)), jnp.float32)
+    order = np.arange(5)
+
+    def attended(query, key=None, **options):
+        bias = rj.ALiBi().prepare({}, None, DIMS)
+        positions = rj.Positions(query=query, key=key, query_order=order, key_order=order)
+        return attend(q, q, q, positions, bias=lambda *args: rj.ALiBi().bias(bias, *args), **options)
+
+    for options in ({}, {"block_size": 2}):
+        for wrong in (order + 2**33, np.full(5, np.nan), np.full(5, 1e300), order > 2):
+            with pytest.raises(ValueError, match="positions must be"):
+                attended(wrong, **options)
+            with pytest.raises(ValueError, match="positions must be"):
+                attended(order, wrong, **options)
+        np.testing.assert_allclose(attended([0, 1, 2, 3, 4], **options), attended(order), atol=1e-6)
+
+
+def test_narrow_lengths_do_not_overflow():
+    x = jnp.full(200, 5, jnp.int32)
+    example = decoder(x, jnp.uint8(200), x, jnp.uint8(200))
+    assert (int(example.lengths), int(example.loss_mask.sum())) == (402, 201)
+    for dtype in ("int8", "uint8", "int16", "int64"):
+        batch = Copy().sample(jax.random.key(0), np.array([100], dtype), max_length=100)
+        assert (batch.lengths.tolist(), int(batch.answer_mask.sum())) == ([202], 101)
+    for wrong in ([9], [-1], [1.0], [np.nan], [2**33]):
+        with pytest.raises(ValueError, match="lengths must"):
+            Copy().sample(jax.random.key(0), np.array(wrong), max_length=3)
+
+
+def test_drawn_positions_reach_the_largest_and_do_not_overflow():
+    largest = 2**31 - 1
+    for seed in range(50):
+        lengths = np.array([1, 10])
+        for draw in (rj.positions.random_offset, rj.positions.pose):
+            for compiled in (False, True):
+                function = jax.jit(lambda key, draw=draw: draw(key, jnp.array([1, 10]), 1000, max_position=largest))
+                key = jax.random.key(seed)
+                drawn = function(key) if compiled else draw(key, lengths, 1000, max_position=largest)
+                assert int(drawn.min()) >= 0
+                assert int(drawn.max()) < largest
+
+
+def test_an_array_of_bases_is_refused_also_where_it_is_traced():
+    for wrong in (jnp.array([1e4, 1e2]), jnp.array(True), jnp.array(1j)):
+        with pytest.raises(ValueError, match="RoPE base must be"):
+            jax.jit(lambda base: rj.rotary_frequencies(4, base=base))(wrong)
+
+
+def test_far_positions_that_float32_does_not_hold_are_refused_by_xpos():
+    for far in (10**6, -(10**6)):
+        with pytest.raises(ValueError, match="XPos.* holds positions up to"):
+            rj.XPos().tables(rj.XPos().frequencies(8), rj.Positions(query=np.array([0, far])))
+    for wrong in (rj.Sinusoidal(base=1e-30, spacing="tensor2tensor"), rj.Sinusoidal(base=1e-37)):
+        dims = rj.Dims(width=5, num_heads=1, head_dim=5)
+        if wrong.spacing == "tensor2tensor":
+            with pytest.raises(ValueError, match="gives frequencies that float32 does not hold"):
+                rj.check_requirements(wrong, dims)
+
+
+def test_masks_are_bool_or_hold_0_and_1():
+    for right in ([0, 2**20, 1], [False, True, True], [0.0, 1.0, 1.0], np.array([0, 1, 1], np.uint64)):
+        assert rj.positions.from_mask(right).tolist() == [0, 0, 1]
+    for wrong in ([-10_000, 0], [-np.inf, 0.0], [0.5], "011", ["0", "1"], {"a": 1}, [None, 1], 1, True, [2**40, 0], [1j]):
+        with pytest.raises(ValueError, match="the mask must"):
+            rj.positions.from_mask(wrong)
+
+
+def test_arrays_without_an_axis_of_tokens_are_refused_by_name():
+    cos, sin = rj.rotary_tables(FREQUENCIES, jnp.arange(3))
+    q, positions = jnp.ones((3, 2, 8)), rj.Positions(query=jnp.arange(3))
+    for wrong in (
+        lambda: rj.rotate(jnp.ones((3, 8)), cos, sin),
+        lambda: rj.rotate(jnp.ones(8), cos, sin),
+        lambda: rj.rotate(q, cos[0], sin[0]),
+        lambda: rj.Sinusoidal().embed({}, jnp.ones(16), positions),
+        lambda: rj.ALiBi().bias(jnp.ones(2), q[0], q, positions),
+        lambda: attend(q[0], q, q, positions),
+        lambda: attend(q, q, q, jnp.arange(3)),
+        lambda: rj.Positions(query=jnp.int32(3), query_order=jnp.int32(0)).visible(),
+        lambda: rj.Positions(query=None).visible(),
+        lambda: rj.alibi_bias(jnp.zeros((2, 3)), jnp.zeros((4, 3)), 2),
+        lambda: rj.LogitScale(scale=2.0).rotate(jnp.float32(2), jnp.ones((3, 2, 8), int), q),
+        lambda: rj.rotary_tables(FREQUENCIES, jnp.arange(3), sections=4),
+        lambda: rj.Positions(query=jnp.arange(3), causal="no"),
+        lambda: rj.Positions(query=jnp.arange(3), axes="2"),
+        lambda: rj.check_requirements(rj.RoPE, DIMS),
+        lambda: rj.positions.random_offset(0, jnp.array([3]), 3, max_position=9),
+    ):
+        with pytest.raises(ValueError, match=r"must|axes|takes"):
+            wrong()
+
+
+def test_no_tokens_are_fine():
+    none, q = rj.Positions(query=jnp.arange(0)), jnp.ones((0, 2, 8))
+    for encoder in ENCODERS:
+        tables = tables_of_first_layer(encoder, encoder.init(jax.random.key(0), DIMS), none)
+        assert encoder.embed(tables, jnp.ones((0, 16)), none).shape == (0, 16)
+        bias = encoder.bias(tables, *encoder.rotate(tables, q, q), none)
+        assert bias is None or bias.shape[-2:] == (0, 0)
+    assert attend(q, q, q, none).shape == (0, 2, 8)
+
+
+def test_positions_keep_their_sharding_in_any_dtype():
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    for dtype in ("int16", "uint32", "float16", "int32"):
+        places = jax.device_put(np.arange(8, dtype=dtype).reshape(4, 2), sharding)
+        assert numbers("x", places).sharding.is_equivalent_to(sharding, 2)

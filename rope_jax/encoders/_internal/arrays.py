@@ -15,8 +15,9 @@ def pairwise(query: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """query, [..., Tq], and key, [..., Tk], as [..., Tq, 1] and [..., 1, Tk] of the same rank and dtype.
 
     Raises:
-      ValueError: they are traced integers, and no dtype that is enabled holds the values of both.
+      ValueError: their leading axes do not fit.
     """
+    batch_of(query.shape[:-1], key.shape[:-1])
     query, key = jnp.expand_dims(query, -1), jnp.expand_dims(key, -2)
     rank, dtype = max(query.ndim, key.ndim), _common_dtype(query.dtype, key.dtype)
     return leading(query, rank).astype(dtype), leading(key, rank).astype(dtype)
@@ -28,9 +29,7 @@ def _common_dtype(a: np.dtype, b: np.dtype) -> np.dtype:
     if not (jnp.issubdtype(a, jnp.integer) and jnp.issubdtype(b, jnp.integer)):
         return np.dtype(np.float32)
     common = np.promote_types(a, b)
-    if not jnp.issubdtype(common, jnp.integer) or jax.dtypes.canonicalize_dtype(common) != common:
-        raise ValueError(f"integers of {a} and {b} have no common dtype here; cast both to int32")
-    return common
+    return jax.dtypes.canonicalize_dtype(common if jnp.issubdtype(common, jnp.integer) else np.int64)
 
 
 def distance(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -43,6 +42,15 @@ def difference(a: jax.Array, b: jax.Array) -> jax.Array:
     """a - b as float32; integers are subtracted without rounding or overflow before."""
     size = distance(a, b).astype(jnp.float32)
     return jnp.where(a < b, -size, size)
+
+
+def batch_of(*leads: tuple[int, ...]) -> tuple[int, ...]:
+    """The leading axes of arrays that are used together; ValueError if they do not broadcast."""
+    try:
+        return jnp.broadcast_shapes(*leads)
+    except ValueError as error:
+        shapes = " and ".join(map(str, leads))
+        raise ValueError(f"arrays with the leading axes {shapes} do not fit; give them the same, or 1, or none") from error
 
 
 def fits_batch(leads: tuple[int, ...], batch: tuple[int, ...]) -> bool:

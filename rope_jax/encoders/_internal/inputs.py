@@ -50,8 +50,7 @@ def integers(name: str, x: Any, *, lowest: int = INT32.min, highest: int = INT32
     """
     x = _array(name, x, "integers")
     if not jnp.issubdtype(x.dtype, jnp.integer):
-        hint = f"; {hint}" if hint else _mask_hint(x.dtype)
-        raise ValueError(f"{name} must be integers, got {x.dtype}{hint}")
+        raise ValueError(f"{name} must be integers, got {x.dtype}{f'; {hint}' if hint else ''}")
     return _in_range(name, x, lowest, highest)
 
 
@@ -74,7 +73,8 @@ def numbers(name: str, x: Any, *, lowest: float = -math.inf) -> jax.Array:
     if jnp.issubdtype(x.dtype, jnp.integer):
         return _in_range(name, x, int(max(lowest, INT32.min)), INT32.max)
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise ValueError(f"{name} must be integers or real numbers, got {x.dtype}{_mask_hint(x.dtype)}")
+        hint = "; rj.positions.from_mask computes positions from a mask" if x.dtype == np.bool_ else ""
+        raise ValueError(f"{name} must be integers or real numbers, got {x.dtype}{hint}")
     values = known(x)
     if values is not None:
         with np.errstate(over="ignore"):
@@ -82,6 +82,23 @@ def numbers(name: str, x: Any, *, lowest: float = -math.inf) -> jax.Array:
         _refuse(name, x, ~np.isfinite(values), "must be finite and within the range of float32")
         _refuse(name, x, values < lowest, _at_least(lowest))
     return _as_dtype(x, jnp.float32)
+
+
+def flags(name: str, x: Any) -> jax.Array:
+    """x as bool: of bool, of integers that are not negative (true where they are not 0), or of 0.0 and 1.0.
+
+    Raises:
+      ValueError: x holds other values, such as -inf in a mask that is added.
+    """
+    x = _array(name, x, "bool")
+    if x.dtype == np.bool_:
+        return _as_dtype(x, jnp.bool_)
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return _in_range(name, x, 0, INT32.max) != 0
+    values = known(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating) or (values is not None and not np.isin(values.astype(np.float32), (0, 1)).all()):
+        raise ValueError(f"{name} must be bool, or hold 0 and 1, got {shown(x)}; compare it first, as in mask > 0")
+    return jnp.asarray(x) != 0
 
 
 def tokens(name: str, x: Any) -> jax.Array:
@@ -131,7 +148,8 @@ def real(name: str, value: Any, *, hint: str = "") -> float:
     """A Python float that float32 holds and that is above 0. ValueError, with `hint` behind the message, for another value."""
     hint = f"; {hint}" if hint else ""
     try:
-        number = math.nan if isinstance(value, (bool, complex, str)) else float(value)
+        is_number = np.asarray(value).dtype.kind in "iufO" and not isinstance(value, (bool, str))  # O: large ints
+        number = float(value) if is_number and np.ndim(value) == 0 else math.nan
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not number > 0:
@@ -191,7 +209,8 @@ def _as_dtype(x: Any, dtype: Any) -> jax.Array:
     if values is None:
         return jnp.asarray(x, dtype)
     with jax.ensure_compile_time_eval():
-        return jax.device_put(values.astype(dtype))  # converted by numpy, so that no program is compiled
+        sharding = x.sharding if isinstance(x, jax.Array) else None
+        return jax.device_put(values.astype(dtype), sharding)  # converted by numpy, so that no program is compiled
 
 
 def _in_range(name: str, x: Any, lowest: int, highest: int) -> jax.Array:
@@ -205,7 +224,7 @@ def _in_range(name: str, x: Any, lowest: int, highest: int) -> jax.Array:
     if lowest > INT32.min:
         _refuse(name, x, values < lowest, _at_least(lowest))
     _refuse(name, x, (values < lowest) | (values > highest), f"must be within {lowest} .. {highest}")
-    return _as_dtype(values, jnp.int32)
+    return _as_dtype(x, jnp.int32)
 
 
 def _refuse(name: str, x: Any, wrong: Any, requirement: str) -> None:
@@ -217,7 +236,3 @@ def _refuse(name: str, x: Any, wrong: Any, requirement: str) -> None:
 
 def _at_least(lowest: float) -> str:
     return f"must be at least {lowest:g}" if lowest else "must not be negative"
-
-
-def _mask_hint(dtype: Any) -> str:
-    return "; rj.positions.from_mask computes positions from a mask" if dtype == np.bool_ else ""

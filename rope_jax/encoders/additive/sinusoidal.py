@@ -1,14 +1,14 @@
 """Sinusoidal encoding, which is added to the input (Vaswani et al. 2017, arXiv:1706.03762, section 3.5)."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .._internal.inputs import real, scalar, tokens, whole
-from ..base import Encoder, Requirements, Tables
+from ..base import Dims, Encoder, Requirements, Tables
 from ..positions.base import Positions
 
 __all__ = ["Sinusoidal", "sinusoidal", "sinusoidal_shift"]
@@ -21,12 +21,14 @@ def inverse_wavelengths(dim: int, base: float, spacing: Spacing) -> np.ndarray:
     """float64 [ceil(dim / 2)]: the angular frequency of each sine, computed on the host."""
     dim = whole("sinusoidal dim", dim, lowest=1)
     base = real("sinusoidal base", base, hint="the usual value is 10000.0")
+    if spacing not in get_args(Spacing):
+        raise ValueError(f"spacing must be 'vaswani' or 'tensor2tensor', got {spacing!r}")
     pairs = np.arange((dim + 1) // 2, dtype=np.float64)
-    if spacing == "vaswani":
-        return base ** (-2.0 * pairs / dim)
-    if spacing == "tensor2tensor":
-        return base ** (-pairs / max(dim // 2 - 1, 1))
-    raise ValueError(f"spacing must be 'vaswani' or 'tensor2tensor', got {spacing!r}")
+    with np.errstate(over="ignore"):
+        inverse = base ** (-2.0 * pairs / dim) if spacing == "vaswani" else base ** (-pairs / max(dim // 2 - 1, 1))
+        if not np.isfinite(inverse[-1:].astype(np.float32)).all():
+            raise ValueError(f"sinusoidal base {base} gives frequencies that float32 does not hold; the usual value is 10000.0")
+    return inverse
 
 
 def sinusoidal(
@@ -114,11 +116,12 @@ class Sinusoidal(Encoder):
 
     @property
     def requirements(self) -> Requirements:
-        return Requirements(position_axes=None)
+        return Requirements(position_axes=None, sizes=(self._require_frequencies,))
+
+    def _require_frequencies(self, dims: Dims) -> None:
+        inverse_wavelengths(min(dims.width, 2**20), self.base, self.spacing)  # wider models are not worth the memory here
 
     def embed(self, tables: Tables, x: jax.Array, positions: Positions) -> jax.Array:
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            raise ValueError(f"Sinusoidal adds to floats, got {x.dtype}; cast x first")
         positions = positions.along(None, "Sinusoidal")
         positions.require_embeddings(x)
         added = sinusoidal(positions.query, x.shape[-1], base=self.base, order=self.order, spacing=self.spacing)

@@ -74,7 +74,8 @@ class TransformerXL(Bias):
         inverse = jnp.asarray(inverse_wavelengths(2 * pairs, self.base, "vaswani"), jnp.float32)
 
         # only distances matter; relative to the first key, angles are no larger than the length of the text requires
-        first = positions.keys[..., :1]
+        keys = positions.keys
+        first = keys[..., :1] if keys.shape[-1] != 0 else jnp.zeros((*keys.shape[:-1], 1), keys.dtype)
 
         def waves(places: jax.Array) -> tuple[jax.Array, jax.Array]:
             relative = jnp.squeeze(difference(*pairwise(places, first)), -1)

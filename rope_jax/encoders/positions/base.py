@@ -9,8 +9,8 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from .._internal.arrays import fits_batch, leading, pairwise
-from .._internal.inputs import INT32, integers, known, tokens
+from .._internal.arrays import batch_of, fits_batch, leading, pairwise
+from .._internal.inputs import INT32, integers, known, shown, tokens, whole
 
 __all__ = ["Positions"]
 
@@ -60,6 +60,14 @@ class Positions:
     axes: int | None = None
     causal: bool = True
 
+    def __post_init__(self) -> None:
+        # the arrays are checked by their readers: here they may be anything that JAX maps over
+        if not isinstance(self.causal, (bool, np.bool_)):
+            raise ValueError(f"Positions causal must be True or False, got {shown(self.causal)}")
+        object.__setattr__(self, "causal", bool(self.causal))
+        if self.axes is not None:
+            object.__setattr__(self, "axes", whole("Positions axes", self.axes, lowest=1))
+
     @property
     def keys(self) -> jax.Array:
         """The key positions, [..., Tk]."""
@@ -68,9 +76,9 @@ class Positions:
     @property
     def orders(self) -> tuple[jax.Array, jax.Array]:
         """The order of queries and keys, [..., Tq] and [..., Tk], with the defaults filled in."""
+        length = tokens("query positions", self.query).shape[-1]
         query, key = self._per_token("query_order", self.query), self._per_token("key_order", self.keys)
         if self.key is None:
-            length = tokens("query positions", self.query).shape[-1]
             query = jnp.arange(length, dtype=jnp.int32) if query is None else query
             return query, query if key is None else key
         if self.axes is not None and (query is None or key is None):
@@ -112,7 +120,10 @@ class Positions:
         Where orders or segments are given, each token has one of them too. Leading axes are those of q and k, are 1, or are
         missing.
         """
-        batch = jnp.broadcast_shapes(*(x.shape[:-3] for x in (q, k) if x is not None))
+        for name, x in (("q", q), ("k", k)):
+            if x is not None and x.ndim < 3:
+                raise ValueError(f"{name} must have the axes [..., T, H, D], got {x.shape}; reshape it")
+        batch = batch_of(*(x.shape[:-3] for x in (q, k) if x is not None))
         if q is not None:
             self._require_tokens("q", q.shape, q.shape[-3], batch, _QUERY)
         if k is not None:
@@ -120,6 +131,8 @@ class Positions:
 
     def require_embeddings(self, x: jax.Array) -> None:
         """Raises ValueError unless each token of x, [..., T, width], has one position, as in `require_fit`."""
+        if x.ndim < 2 or not jnp.issubdtype(x.dtype, jnp.floating):
+            raise ValueError(f"x must be floats with the axes [..., T, width], got {x.dtype} {x.shape}; reshape or cast it")
         self._require_tokens("x", x.shape, x.shape[-2], x.shape[:-2], _QUERY)
 
     def _require_tokens(
@@ -177,6 +190,7 @@ class Positions:
         if self.segments is None:
             return in_order
         query_segment, key_segment = pairwise(*self.segments)
+        batch_of(in_order.shape[:-2], jnp.broadcast_shapes(query_segment.shape, key_segment.shape)[:-2])
         rank = max(in_order.ndim, query_segment.ndim)
         return leading(in_order, rank) & leading(query_segment == key_segment, rank)
 

@@ -10,7 +10,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from .._internal.inputs import INT32, integers, is_traced, known, whole
+from .._internal.inputs import INT32, flags, integers, is_traced, known, whole
 
 __all__ = ["context_parallel", "contiguous", "from_mask", "from_segment_ids", "grid"]
 
@@ -54,14 +54,10 @@ def from_mask(mask: jax.Array) -> jax.Array:
       ValueError: the mask holds other real numbers, such as -inf, or has no axis of tokens.
     """
     _require_given("from_mask", "the mask of real tokens", mask)
-    mask = jnp.asarray(mask)
-    values = known(mask) if jnp.issubdtype(mask.dtype, jnp.inexact) else None
-    if not mask.ndim or (values is not None and not np.isin(values, (0, 1)).all()):
-        raise ValueError(
-            f"the mask must be bool or int [..., T], true where a token is real, or hold 0.0 and 1.0, got {mask.dtype} "
-            f"{mask.shape}; compare it first, as in mask > 0"
-        )
-    real = mask.astype(bool).astype(jnp.int32)
+    mask = flags("the mask", mask)
+    if not mask.ndim:
+        raise ValueError("the mask must have an axis of tokens, [..., T], got a single value; give an array")
+    real = mask.astype(jnp.int32)
     return jnp.maximum(jnp.cumsum(real, axis=-1) - 1, 0)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from .._internal import random
 from .._internal.inputs import integers, known, real, whole
-from .computed import contiguous
 
 __all__ = ["pose", "random_float", "random_offset", "randomized"]
 
@@ -33,7 +32,9 @@ def random_offset(key: jax.Array, lengths: jax.Array, size: int, *, max_position
     """
     lengths = _require_room(lengths, size, max_position)
     offset = random.randint(key, lengths.shape, 0, jnp.maximum(max_position - lengths, 0) + 1)
-    return jnp.minimum(contiguous(size, offset=offset), max_position - 1)
+    offset = jnp.expand_dims(offset, -1)
+    index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
+    return offset + jnp.minimum(index, max_position - 1 - offset)  # the sum of a large index would overflow
 
 
 def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int) -> jax.Array:
@@ -47,7 +48,8 @@ def randomized(key: jax.Array, lengths: jax.Array, size: int, *, max_position: i
     _, largest = jax.lax.top_k(drawn, min(size, max_position))
     kept = jnp.broadcast_to(jnp.arange(largest.shape[-1], dtype=jnp.int32), largest.shape) < jnp.expand_dims(lengths, -1)
     subset = jnp.sort(jnp.where(kept, largest.astype(jnp.int32), max_position - 1), axis=-1)
-    return jnp.pad(subset, [(0, 0)] * lengths.ndim + [(0, size - subset.shape[-1])], mode="edge")
+    filled = jnp.repeat(subset[..., -1:], size - subset.shape[-1], axis=-1)
+    return jnp.concatenate([subset, filled], axis=-1)
 
 
 def random_float(key: jax.Array, lengths: jax.Array, size: int, *, max_position: float) -> jax.Array:
@@ -82,7 +84,7 @@ def pose(key: jax.Array, lengths: jax.Array, size: int, *, max_position: int, ch
     index = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (*lengths.shape, size))
     passed = jnp.expand_dims(index, -1) >= jnp.expand_dims(cuts, -2)
     skipped = jnp.max(jnp.where(passed, jnp.expand_dims(skips, -2), 0), axis=-1, initial=0)
-    return jnp.minimum(index + skipped, max_position - 1)
+    return skipped + jnp.minimum(index, max_position - 1 - skipped)
 
 
 def _require_room(lengths: jax.Array, size: int, max_position: int) -> jax.Array:

@@ -15,6 +15,8 @@ from .scaling.base import FrequencyMap
 
 __all__ = ["Rotary"]
 
+_LARGEST_CHECKED = 2**16  # features of a head whose frequencies are computed to check the options; more take memory
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary(Encoder, ABC):
@@ -126,7 +128,9 @@ class Rotary(Encoder, ABC):
         )
 
     def _require_sizes(self, dims: Dims) -> None:
-        mapped_on_host(default_frequencies(self.rotary_dim(dims.head_dim), self.base), self.base, self.scaling, None)
+        rotary_dim = self.rotary_dim(dims.head_dim)
+        if rotary_dim <= _LARGEST_CHECKED or self.scaling is not None:
+            mapped_on_host(default_frequencies(rotary_dim, self.base), self.base, self.scaling, None)
         self._rotated_heads(dims.num_heads)
 
     @property

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from .._internal.arrays import distance
 from .._internal.inputs import known
 
 _LIMBS = 4
@@ -82,10 +83,10 @@ def reduced_angle(positions: jax.Array, turns: list[jax.Array], inv_freq: jax.Ar
         whole = jnp.trunc(positions)
         fraction, positions = positions - whole, whole
     sign = jnp.where(positions < 0, -1.0, 1.0).astype(jnp.float32)
-    size = jnp.abs(positions)
+    size = distance(positions, jnp.zeros_like(positions))
     if positions.dtype not in (jnp.int32, jnp.uint32):
         sign = jnp.where(size < _TOO_LARGE, sign, jnp.nan)
-    p = size.astype(jnp.uint32)  # the size of the least int32 overflows, and this undoes it
+    p = size.astype(jnp.uint32)
     low, high = p & (_LIMB - 1), p >> 16
     g0, g1, g2, g3 = turns
     # in units of 2^-32 turns, so that whole turns overflow

@@ -7,7 +7,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from .._internal.inputs import is_traced, numbers, real, whole
+from .._internal.inputs import is_traced, numbers, real, scalar, whole
 from .scaling.base import FrequencyMap
 
 __all__ = ["Frequencies", "rotary_frequencies"]
@@ -57,7 +57,7 @@ def rotary_frequencies(
     if scaling is not None and not isinstance(scaling, FrequencyMap):
         raise ValueError(f"scaling must be a frequency map, such as NTK(factor=2.0), or None, got {scaling!r}")
     if is_traced(base):
-        base = jnp.asarray(base, jnp.float32)
+        base = scalar("RoPE base", base)
         exponents = -2.0 * np.arange(rotary_dim // 2, dtype=np.float64) / rotary_dim
         return mapped(jnp.exp(jnp.log(base) * jnp.asarray(exponents, jnp.float32)), base, scaling, length)
     base = real("RoPE base", base, hint="the usual value is 10000.0")

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from .._internal.arrays import fits_batch, leading
+from .._internal.arrays import batch_of, fits_batch, leading
 from .._internal.inputs import scalar, shown, tokens, whole
 from .exact_angles import fixed_point_turns, reduced_angle, require_reducible
 from .frequencies import Frequencies
@@ -57,8 +57,7 @@ def rotary_tables(
       ValueError: sections do not sum to R/2 or do not fit the axes, the arrangement is unknown, or concrete positions are no
         finite numbers of the range above.
     """
-    if not isinstance(frequencies, Frequencies):
-        raise ValueError(f"rotary_tables takes Frequencies, as from rotary_frequencies, got {shown(frequencies)}")
+    _require_frequencies("rotary_tables", frequencies)
     inv_freq, low = frequencies.inv_freq, frequencies.inv_freq_low
     positions = tokens("positions", positions)
     if exact:
@@ -70,6 +69,7 @@ def rotary_tables(
         axis_of_pair, source = arranged(sections, arrangement, positions.shape[0], inv_freq.shape[-1])
         spread = jnp.moveaxis(jnp.take(positions, axis_of_pair, axis=0), 0, -1)
         inv_freq, low = inv_freq[..., source], low[..., source]
+    batch_of(spread.shape[:-2], inv_freq.shape[:-1])
     rank = max(spread.ndim, inv_freq.ndim + 1)
     spread = leading(spread, rank)
 
@@ -86,6 +86,11 @@ def rotary_tables(
     return jnp.cos(angles) * scale, jnp.sin(angles) * scale
 
 
+def _require_frequencies(reader: str, frequencies: Frequencies) -> None:
+    if not isinstance(frequencies, Frequencies):
+        raise ValueError(f"{reader} takes Frequencies, as from rotary_frequencies, got {shown(frequencies)}")
+
+
 def require_arrangement(arrangement: str) -> None:
     """Raises ValueError unless the arrangement is known."""
     if arrangement not in get_args(Arrangement):
@@ -94,6 +99,8 @@ def require_arrangement(arrangement: str) -> None:
 
 def arranged(sections: tuple[int, ...], arrangement: str, axes: int, pairs: int) -> tuple[np.ndarray, np.ndarray]:
     """The axis of the positions that each pair reads, and the index of its frequency; both int [R/2]."""
+    if not isinstance(sections, (tuple, list)) or axes < 1:
+        raise ValueError(f"sections must be a tuple of ints for at least one axis of positions, got {sections!r} for {axes} axes")
     for size in sections:
         whole("sections", size)
     if any(size < 0 for size in sections) or sum(sections) != pairs:
@@ -153,7 +160,7 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array, *, layout: Layout = "ha
         raise ValueError(f"cos and sin must have one shape, got {cos.shape} and {sin.shape}")
     if 2 * pairs > width:
         raise ValueError(f"the tables rotate {2 * pairs} features, but a head of x has {width}; use rotary_dim <= {width}")
-    if cos.shape[-2] != x.shape[-3] or not fits_batch(cos.shape[:-2], x.shape[:-3]):
+    if x.ndim < 3 or cos.ndim < 2 or cos.shape[-2] != x.shape[-3] or not fits_batch(cos.shape[:-2], x.shape[:-3]):
         raise ValueError(
             f"x {x.shape} must have the axes [..., T, H, D], and the tables {cos.shape} the axes [..., T, R/2] with the same T"
         )
@@ -190,6 +197,7 @@ def rotation_matrix(position: float | jax.Array, frequencies: Frequencies, *, la
     Returns:
       float32 [rotary_dim, rotary_dim], block diagonal in the interleaved layout with blocks [[cos, -sin], [sin, cos]].
     """
+    _require_frequencies("rotation_matrix", frequencies)
     if frequencies.inv_freq.ndim != 1:
         raise ValueError(
             f"rotation_matrix takes one vector of frequencies, got {frequencies.inv_freq.shape}; use vmap over several"

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._internal.inputs import known
 from ..base import Requirements, Tables
 from ..positions.base import Positions
 from .base import Rotary
@@ -86,6 +87,9 @@ class XPos(Rotary):
         log_decay = jnp.log(xpos_decay(2 * prepared.inv_freq.shape[-1])) / self.scale_base
 
         def scaled(place: jax.Array, sign: float) -> tuple[jax.Array, jax.Array]:
+            values = known(place)
+            if values is not None and np.any(np.abs(values - self.centre) > self._reach):
+                raise ValueError(self.requirements.beyond.format(position=np.max(np.abs(values))))
             cos, sin = rotary_tables(prepared, place, exact=self.exact)
             exponent = jnp.expand_dims(sign * (place.astype(jnp.float32) - self.centre), -1)
             scale = jnp.exp(exponent * log_decay.reshape((1,) * place.ndim + (-1,)))
