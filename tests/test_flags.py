@@ -1,5 +1,6 @@
 """No flag of JAX changes what is drawn at random or what is trained, and the library's code runs with strict dtypes."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import pytest
 import rope_jax as rj
 from rope_jax.encoders._internal import random
 from rope_jax.model.transformer import functional
+from rope_jax.policies import Randomized
 from rope_jax.study.config import Cell, Method
 from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
-from rope_jax.training.evaluate import evaluate
+from rope_jax.training.evaluate import evaluate, fixed_batch
 from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.train import loss_and_gradient
 
@@ -41,6 +43,38 @@ def printed(**flags):
     return done.stdout.splitlines()
 
 
+def flag_contexts():
+    """Contexts that set one flag each, and one without any."""
+    return (
+        contextlib.nullcontext(),
+        jax.default_prng_impl("rbg"),
+        jax.default_prng_impl("unsafe_rbg"),
+        jax.enable_x64(True),
+        jax.threefry_partitionable(False),
+        jax.numpy_dtype_promotion("strict"),
+    )
+
+
+def test_strings_and_positions_are_the_same_under_every_flag():
+    """Also if a user makes the key under the flag; with any padding, and whatever the other examples are."""
+    strings, positions = set(), set()
+    for context in flag_contexts():
+        with context:
+            key, lengths = jax.random.key(0), np.array([3, 3, 2], np.int32)
+            for size in (3, 6):
+                batch = Copy().sample(key, lengths, max_length=size)
+                strings.add(str(np.asarray(batch.tokens)[:, 1:4].tolist()))
+                strings.add(str(np.asarray(fixed_batch(Copy(), 3, examples=2, max_length=size).tokens)[:, 1:4].tolist()))
+            keys = jnp.stack([jax.random.key(seed) for seed in range(3)])
+            alone = jax.tree.map(lambda x: x[1:2], batch)
+            for one, its_keys in ((batch, keys), (alone, keys[1:2])):
+                drawn = Randomized(max_position=99).positions(its_keys, one).query
+                positions.add(str(np.asarray(drawn)[-2 if one is batch else 0, :8].tolist()))
+    assert len(strings) == 2
+    assert len(positions) == 1
+
+
+@pytest.mark.slow
 def test_all_flags_together_change_no_draw_and_no_training():
     default = printed()
     assert len(default) > 20

@@ -86,6 +86,7 @@ def test_packed_documents_are_separate_ones(encoder):
     assert float(jnp.max(jnp.abs(mixed[1] - packed[1])[5:])) > 1e-3
 
 
+@pytest.mark.slow
 @for_each("encoder", ENCODERS)
 def test_vmap_is_a_loop(encoder):
     """Over examples with different positions and lengths; and over parameters, as for replicas."""
@@ -272,7 +273,7 @@ def test_query_and_key_positions_may_differ_in_rank(encoder, query_rank):
         ),
         (
             lambda: rj.Sinusoidal().embed({}, jnp.ones((3, 4), jnp.int32), rj.Positions(query=jnp.arange(3))),
-            "Sinusoidal adds to floats, got int32",
+            "x must be floats with the axes .*, got int32",
         ),
     ],
 )
@@ -294,6 +295,7 @@ def test_resonance_is_learned_through_its_rounding():
 MODEL = ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=1)
 
 
+@pytest.mark.slow
 @for_each("encoder", ONE_OF_EACH)
 def test_it_trains_in_the_model(encoder):
     """Gradient steps on one batch lower the loss, and every parameter of the encoder has a part in it."""

@@ -6,11 +6,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import rope_jax as rj
 from examples import DIMS, ONE_OF_EACH, tables_of_first_layer
-from looping import for_each
 from rope_jax.model.attention import attend
 
 BATCH, LENGTH = 4, 6
@@ -33,8 +33,8 @@ def layer(encoder, params, x, q, k, v, places):
     return outputs(params, x, q, k, v), jax.grad(squares, argnums=(0, 1, 2, 3, 4))(params, x, q, k, v)
 
 
-@for_each("encoder", ONE_OF_EACH)
-def test_positions_sharded_over_examples_give_what_they_give_on_one_device(encoder):
+def check(encoder):
+    """An encoder and attention give the same for positions that are sharded over examples."""
     rng = np.random.default_rng(0)
     shapes = ((BATCH, LENGTH, 16), *[(BATCH, LENGTH, 2, 8)] * 3)
     arrays = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
@@ -47,3 +47,13 @@ def test_positions_sharded_over_examples_give_what_they_give_on_one_device(encod
     chex.assert_trees_all_close(got, expected, rtol=1e-3, atol=1e-3)
     (embedded, *_), _ = got
     assert embedded.sharding.spec[0] == "data"
+
+
+def test_tables_are_read_with_sharded_positions():
+    check(rj.Compose(rj.Learned(max_length=64), rj.T5Bias()))
+
+
+@pytest.mark.slow
+def test_every_encoder_gives_with_sharded_positions_what_it_gives_on_one_device():
+    for encoder in ONE_OF_EACH:
+        check(encoder)

@@ -32,6 +32,7 @@ def test_every_switch_is_tested():
         assert Implementation(**switch) != Implementation()
 
 
+@pytest.mark.slow
 def test_every_switch_gives_the_same_parameters_logits_and_gradient():
     """With more than one block of queries, padding, a rotation, an added bias and learned parameters of the encoder."""
     encoder = rj.Compose(rj.RoPE(learn_base=True), rj.T5Bias())

@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import rope_jax as rj
 from examples import ONE_OF_EACH
@@ -56,6 +57,7 @@ def test_causality_by_gradient(length):
         assert (influence[t + 1 :] == 0).all()
 
 
+@pytest.mark.slow
 @for_each("encoder", ENCODERS)
 def test_padded_equals_unpadded(encoder):
     params, apply = model(encoder)
@@ -67,6 +69,7 @@ def test_padded_equals_unpadded(encoder):
         np.testing.assert_allclose(padded[row, :length], alone, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @for_each("encoder", ENCODERS)
 def test_an_untrained_model_gives_log_vocabulary(encoder):
     task = Copy(alphabet=16)
@@ -93,6 +96,7 @@ def test_layers_in_a_loop_are_the_same_layers(encoder, num_layers):
     assert [eqn.params["length"] for eqn in loops] == ([num_layers // period - (period > 1)] if num_layers > period else [])
 
 
+@pytest.mark.slow
 @for_each("encoder", [rj.NoPE(), rj.Sinusoidal(), rj.Learned(max_length=64), rj.Kerple(), rj.RoPE(), *LEARNED_ROTATIONS])
 def test_vmap_over_seeds_equals_a_loop(encoder):
     """One of each hook; over the parameters of every encoder: test_every_encoder."""

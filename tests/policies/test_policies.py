@@ -155,6 +155,7 @@ READ_ONE_AXIS = READ_INTEGERS | {
 QUICK = {rj.NoPE, rj.RoPE, rj.Learned, rj.T5Bias, rj.Sinusoidal}  # of each way to read positions, one or two
 
 
+@pytest.mark.slow
 @for_each("encoder", [*(encoder for encoder in ONE_OF_EACH if type(encoder) in QUICK), *SEVERAL_AXES[:1]])
 def test_every_policy_trains_three_steps_with_an_encoder_or_is_refused(encoder):
     require_training_or_refusal(encoder)

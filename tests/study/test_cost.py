@@ -44,6 +44,7 @@ def test_parameters_and_state_are_those_of_the_model(cell):
     assert estimated <= state_bytes <= estimated + 100  # counters of steps are left out
 
 
+@pytest.mark.slow
 @for_each("cell", CELLS[3:])
 def test_no_estimate_is_above_what_the_compiled_program_needs(cell):
     seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)

@@ -273,6 +273,7 @@ def greedy(apply, params, x, positions_of, prepared, limit):
     return answer
 
 
+@pytest.mark.slow
 def test_teacher_forced_exact_match_is_greedy_decoding():
     """On a half-trained model, so that a good part of the answers is wrong; RoPE as trained and a dynamic variant."""
     dynamic = rj.RoPE(scaling=rj.DynamicNTK(original_length=8))
