@@ -379,13 +379,10 @@ def test_an_array_of_bases_is_refused_also_where_it_is_traced():
 
 def test_far_positions_that_float32_does_not_hold_are_refused_by_xpos():
     for far in (10**6, -(10**6)):
-        with pytest.raises(ValueError, match="XPos.* holds positions up to"):
+        with pytest.raises(ValueError, match=r"XPos.* holds positions up to"):
             rj.XPos().tables(rj.XPos().frequencies(8), rj.Positions(query=np.array([0, far])))
-    for wrong in (rj.Sinusoidal(base=1e-30, spacing="tensor2tensor"), rj.Sinusoidal(base=1e-37)):
-        dims = rj.Dims(width=5, num_heads=1, head_dim=5)
-        if wrong.spacing == "tensor2tensor":
-            with pytest.raises(ValueError, match="gives frequencies that float32 does not hold"):
-                rj.check_requirements(wrong, dims)
+    with pytest.raises(ValueError, match="gives frequencies that float32 does not hold"):
+        rj.check_requirements(rj.Sinusoidal(base=1e-30, spacing="tensor2tensor"), rj.Dims(width=5, num_heads=1, head_dim=5))
 
 
 def test_masks_are_bool_or_hold_0_and_1():
