@@ -223,7 +223,7 @@ MAPS = st.one_of(
     st.builds(
         rj.Llama3, factor=numbers(1, 64), original_length=LENGTHS, low_freq_factor=numbers(0.1, 2), high_freq_factor=numbers(3, 9)
     ),
-    st.builds(rj.Proportional, fraction=numbers(0.001, 1), factor=numbers(0.1, 8)),
+    st.builds(rj.Proportional, fraction=st.just(0.0) | numbers(0.001, 1), factor=numbers(0.1, 8)),
 )
 
 
