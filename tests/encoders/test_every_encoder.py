@@ -142,6 +142,7 @@ def test_absolute_encoders_do_not(encoder):
     assert max(float(jnp.max(jnp.abs(a - b))) for a, b in zip(here, there, strict=True)) > 1e-3
 
 
+@pytest.mark.slow
 @for_each("encoder", ENCODERS)
 def test_gradients_are_finite(encoder):
     """At distance 0 (all tokens in one place), at usual and at large distances; in parameters, inputs, queries and keys."""

@@ -96,6 +96,7 @@ def test_encoders_that_differ_are_not_equal() -> None:
     assert rj.RoPE(scaling=rj.NTK(factor=2.0)) == rj.RoPE(scaling=rj.NTK(factor=2.0))
 
 
+@pytest.mark.slow
 @for_each("encoder", ENCODERS)
 def test_compiled_is_eager_and_narrow_inputs_are_computed_in_float32(encoder: rj.Encoder) -> None:
     """For examples with different positions and lengths. (That vmap is a loop: test_every_encoder.)"""

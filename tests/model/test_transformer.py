@@ -42,6 +42,7 @@ class Probe(Encoder):
         return x + tables
 
 
+@pytest.mark.slow
 @for_each("length", [9, 140])  # one block of queries, and more than one
 def test_causality_by_gradient(length):
     init, apply = functional(CONFIG, 10, Probe())

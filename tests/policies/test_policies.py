@@ -320,6 +320,7 @@ def trained():
     return made, state, rows
 
 
+@pytest.mark.slow
 def test_evaluation_is_a_naive_count_with_the_policys_positions(trained):
     made, state, rows = trained
     _, apply = functional(made.model, made.task.vocabulary, made.method.encoder)

@@ -239,6 +239,7 @@ CURVES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoder", CURVES)
 def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder, monkeypatch):
     monkeypatch.setattr(

@@ -44,6 +44,7 @@ def with_train(cell, **options):
     return replace(cell, train=replace(cell.train, **options))
 
 
+@pytest.mark.slow
 def test_all_seeds_in_one_program_equal_each_seed_alone(toy_cell):
     cell = replace(toy_cell, seeds=(5, 2, 9))
     together = last(fit(cell)).state
@@ -66,6 +67,7 @@ def test_an_accelerators_way_trains_the_same_model(toy_cell, monkeypatch):
     jax.clear_caches()
 
 
+@pytest.mark.slow
 def test_a_chunk_equals_a_loop_of_steps(toy_cell):
     state, plan = init_state(jnp.uint32(1), toy_cell), microbatch_plan(toy_cell)
     for _ in range(toy_cell.train.steps):
@@ -169,6 +171,7 @@ def test_micro_batches_and_buckets_do_not_change_the_loss_and_its_gradient(metho
         chex.assert_trees_all_close(got[1], gradient, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dropout_depends_on_seed_and_step_and_not_on_micro_batches(toy_cell, monkeypatch):
     cell = with_train(toy_cell, dropout=0.3, batch_size=11, max_length=6)
     lengths = draw_lengths(jnp.int32(2), cell.train)
