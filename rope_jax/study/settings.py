@@ -174,7 +174,6 @@ class EvaluateConfig(TypedDataclass):
         require(len(self.lengths) > 0, "evaluate.lengths", self.lengths, "must name at least one length")
         for length in self.lengths:
             require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
-            require(length >= 1, "evaluate.lengths", length, "must hold lengths of at least 1 symbol")
         require_distinct("evaluate.lengths", self.lengths)
         if isinstance(self.examples, tuple) and len(self.examples) != len(self.lengths):
             raise ValueError(

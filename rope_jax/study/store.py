@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rope_jax.encoders._internal.inputs import shown
 from rope_jax.study.config import Cell, Experiment
 from rope_jax.study.rows import Row
 from rope_jax.study.serialization import SCHEMA, content_hash, differences, identity, to_json
@@ -245,11 +246,6 @@ def _require_usable(path: Path, experiment: Experiment) -> None:
         raise ValueError(f"The folder {path} holds other files and no run.json; give a new or empty folder")
 
 
-def _shortened(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
-
-
 def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
     """Raises ValueError unless the experiment that run.json records has the identity of this one."""
     try:
@@ -265,7 +261,7 @@ def _require_same(path: Path, record: Path, experiment: Experiment) -> None:
     decisive = [name for name, _, _ in differences(recorded, identity(experiment))]
     if decisive:
         changed = [
-            f"{name} is {_shortened(old)} there and {_shortened(new)} here"
+            f"{name} is {shown(old)} there and {shown(new)} here"
             for name, old, new in differences(all_recorded, to_json(experiment))
             if any(name.startswith(path) or path.startswith(name) for path in decisive)
         ]

@@ -235,9 +235,8 @@ def check_evaluation(cell: Cell) -> None:
             models = jax.tree.map(stacked, (params, prepared))
             measured = measure_replicas.eval_shape(models, np.int32(length), program=program)
         counts = dict.fromkeys(measured, (0.0, 1.0))
-        json.dumps(
-            row(cell, variant, seed=0, length=1, examples=1, distinct=1.0, measured=counts, diverged_at=-1)
-        )  # as `evaluate` makes rows
+        # a row, as `evaluate` makes and writes them
+        json.dumps(row(cell, variant, seed=0, length=1, examples=1, distinct=1.0, measured=counts, diverged_at=-1))
 
 
 @default_flags()
