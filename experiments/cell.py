@@ -24,7 +24,7 @@ from rope_jax.study.launchers import slurm
 from rope_jax.study.launchers.base import Launch
 from rope_jax.study.options import Options
 from rope_jax.study.plan import Plan, lacking, make_plan
-from rope_jax.study.stop import Stop
+from rope_jax.study.stop import StopRequest
 from rope_jax.study.store import Store, open_store
 from rope_jax.training import devices
 
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: Stop) -> list[str]:
+def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest) -> list[str]:
     """Runs what is missing of the named trainings; a line for each of them that failed."""
     from rope_jax.study.launchers.here import worker
 
@@ -92,7 +92,7 @@ def opened(out: Path) -> Store:
 
 
 def launch(
-    arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: Stop, display: Display, program: str
+    arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest, display: Display, program: str
 ) -> Launch:
     """What a launcher is given."""
     options = Options(

@@ -163,6 +163,16 @@ def require_no_arguments(arguments: list[str], help_text: str | None) -> None:
         sys.exit(0 if wants_help else 2)
 
 
+def require_config(arguments: list[str], help_text: str | None, program: str) -> None:
+    """Prints the usage of a command whose first argument is a config, and exits, unless there is one."""
+    if arguments and not arguments[0].startswith("-"):
+        return
+    help_asked = bool({"-h", "--help"} & set(arguments))
+    usage = f"usage: python -m {program} CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
+    print(*([help_text] if help_asked else []), usage, sep="\n", file=sys.stdout if help_asked else sys.stderr)
+    sys.exit(0 if help_asked else 2)
+
+
 def path(text: str) -> Path:
     """A path of the command line; raises ValueError for a text that names none."""
     try:

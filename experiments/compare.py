@@ -26,7 +26,7 @@ from rope_jax.study.gather import Gathered, gather, write_rows
 from rope_jax.study.launchers import launcher
 from rope_jax.study.plan import lacking, make_plan
 from rope_jax.study.status import read_status
-from rope_jax.study.stop import Stop
+from rope_jax.study.stop import StopRequest
 from rope_jax.study.store import Store, read_store
 
 _PROGRAM = "experiments.compare"
@@ -87,7 +87,7 @@ def _only_printed(given: Arguments, experiment: Experiment, store: Store) -> boo
     elif given.dry_run:
         from rope_jax.study.dry_run import dry_run
 
-        command.show(dry_run(experiment, store, given.cores), "nothing was to be written")
+        command.show(dry_run(experiment, store), "nothing was to be written")
     return given.status or given.list or given.dry_run
 
 
@@ -115,7 +115,7 @@ def _left(experiment: Experiment, store: Store) -> int:
     return sum(1 for _ in lacking(plan, store))
 
 
-def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: Stop) -> bool:
+def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest) -> bool:
     """Launches what is missing; whether it is over, so that a report can be written."""
     if given.launcher == "here":
         prepare(given, experiment, store)

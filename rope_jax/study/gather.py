@@ -75,6 +75,6 @@ def _rows(planned: Planned, seed: int, store: Store, gathered: Gathered) -> list
             if row is not None:
                 names = description(cell, variant) | {"settings": planned.settings, "trial": planned.trial}
                 rows.append((variant.name, completed(row, **names)))
-    if not planned.trial and any(row["status"] == "diverged" for _, row in rows):
+    if planned.trial is None and any(row["status"] == "diverged" for _, row in rows):
         gathered.diverged.append(name)
     return rows

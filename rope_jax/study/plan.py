@@ -19,12 +19,12 @@ class Planned:
 
     Attributes:
       cell: what is trained and measured.
-      trial: whether it is one of the trials of `Tune`; tables leave those out.
+      trial: of a trial of `Tune`, which tables leave out, the metric that decides; else None.
       settings: its training settings where they differ from the experiment's, such as "learning_rate=0.001".
     """
 
     cell: Cell
-    trial: bool = False
+    trial: str | None = None
     settings: str = ""
 
 
@@ -67,7 +67,7 @@ def make_plan(experiment: Experiment, store: Store) -> Plan:
     undecided = 0
     for task, method in experiment.pairs():
         tried = [(settings, _trial(experiment, tune, task, method, settings)) for settings in tune.combinations()]
-        trials += [_planned(experiment, cell, trial=True) for _, cell in tried]
+        trials += [_planned(experiment, cell, trial=tune.metric) for _, cell in tried]
         values = [_values(store, tune, cell) for _, cell in tried]
         if any(of_combination is None for of_combination in values):
             undecided += 1
@@ -92,7 +92,7 @@ def lacking(plan: Plan, store: Store) -> Iterator[Lacking]:
             yield Lacking(planned=planned, seed=seed, pairs=missing)
 
 
-def _planned(experiment: Experiment, cell: Cell, *, trial: bool = False) -> Planned:
+def _planned(experiment: Experiment, cell: Cell, *, trial: str | None = None) -> Planned:
     return Planned(cell=cell, trial=trial, settings=", ".join(_differences(experiment.train, cell.train)))
 
 

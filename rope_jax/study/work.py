@@ -23,7 +23,7 @@ from rope_jax.study.options import Options, Watch
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
 from rope_jax.study.provenance import Maker
 from rope_jax.study.rows import Row, completed
-from rope_jax.study.stop import Stop
+from rope_jax.study.stop import Stop, StopRequest
 from rope_jax.study.store import Session, Store, TrainingFolder
 from rope_jax.training import checkpoint, devices
 from rope_jax.training.evaluate import check_evaluation, evaluate
@@ -53,7 +53,7 @@ class Worker:
     session: Session
     maker: Maker
     options: Options = Options()
-    stop: Stop = field(default_factory=Stop)
+    stop: StopRequest = field(default_factory=Stop)
     watch: Watch = field(default_factory=Watch)
     only: Collection[str] | None = None
     skipped: dict[str, str] = field(default_factory=dict)

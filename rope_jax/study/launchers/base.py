@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rope_jax.study.config import Experiment
 from rope_jax.study.launchers.slurm_options import SlurmOptions
 from rope_jax.study.options import Options, Watch
-from rope_jax.study.stop import Stop
+from rope_jax.study.stop import Stop, StopRequest
 from rope_jax.study.store import Store
 
 
@@ -37,5 +37,5 @@ class Launch:
     jobs: int | None = None
     seeds_per_job: int | None = None
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
-    stop: Stop = field(default_factory=Stop)
+    stop: StopRequest = field(default_factory=Stop)
     watch: Watch = field(default_factory=Watch)
