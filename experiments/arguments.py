@@ -11,7 +11,7 @@ from experiments import command
 from experiments.cli import load_experiment, perhaps
 from rope_jax.study.config import Experiment, Method
 from rope_jax.study.launchers import LAUNCHERS
-from rope_jax.study.launchers.slurm_options import SlurmOptions
+from rope_jax.study.launchers.options import SlurmOptions
 from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.study.tune import changed
 
@@ -43,6 +43,7 @@ class Arguments:
       list: only print the identities of the trainings that are to be run, one a line.
       retry_failed: try again what failed.
       reuse: folders whose trainings are taken over where they are the same.
+      finished_before: of the job after an array of SLURM: how many trainings were finished before it.
       training: run only the trainings with these identities; for `python -m experiments.cell`.
       checkpoint_seconds: a checkpoint is written when this much time has passed since the last, and at the end of training.
       cores: how many cores to use; all that are granted if not given.
@@ -74,6 +75,7 @@ class Arguments:
     list: bool = False
     retry_failed: bool = False
     reuse: tuple[command.PathArgument, ...] = ()
+    finished_before: int | None = None
     training: tuple[str, ...] = ()
     checkpoint_seconds: float = 20.0
     cores: int | None = None

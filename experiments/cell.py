@@ -110,6 +110,7 @@ def launch(
         jobs=given.jobs,
         seeds_per_job=given.seeds_per_job,
         slurm=given.slurm,
+        finished_before=given.finished_before,
         stop=stop,
         watch=display,
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rope_jax.study.config import Experiment
-from rope_jax.study.launchers.slurm_options import SlurmOptions
+from rope_jax.study.launchers.options import SlurmOptions
 from rope_jax.study.options import Options, Watch
 from rope_jax.study.stop import Stop, StopRequest
 from rope_jax.study.store import Store
@@ -24,6 +24,7 @@ class Launch:
       jobs: how many processes work at once; None is as many as there are devices.
       seeds_per_job: trainings of one job.
       slurm: options of SLURM.
+      finished_before: how many trainings were finished when jobs were submitted that are over now; None if there were none.
       stop: asked whether to stop.
       watch: told how it goes.
     """
@@ -37,5 +38,6 @@ class Launch:
     jobs: int | None = None
     seeds_per_job: int | None = None
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
+    finished_before: int | None = None
     stop: StopRequest = field(default_factory=Stop)
     watch: Watch = field(default_factory=Watch)
