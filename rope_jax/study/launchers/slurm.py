@@ -33,7 +33,7 @@ from pathlib import Path
 
 from rope_jax.study.launchers.base import Launch
 from rope_jax.study.launchers.options import SlurmOptions
-from rope_jax.study.plan import Lacking, lacking, make_plan
+from rope_jax.study.plan import Lacking, lacking, make_plan, progress
 
 JOBS_FILE, NUMBER_FILE = "trainings", "job"  # of a submission: a line of identities for each job; the number of the array
 WARNING = "USR2@90"  # sent before the time limit: the signal, and how many seconds before
@@ -62,11 +62,10 @@ def launch(launch: Launch) -> bool:
       ValueError: as `submit`; or this is the job after an array in which nothing was finished.
     """
     launch.store.begin()
-    plan = make_plan(launch.experiment, launch.store)
-    missing = list(lacking(plan, launch.store))
+    missing = list(lacking(make_plan(launch.experiment, launch.store), launch.store))
     if not missing:
         return True
-    finished = sum(len(planned.cell.seeds) for planned in plan.planned) - len(missing)
+    finished, _ = progress(launch.experiment, launch.store)
     if launch.finished_before is not None and finished <= launch.finished_before:
         raise ValueError(
             f"no training was finished by the last jobs, and {len(missing)} are missing; see the logs in {launch.store.path / 'launch'}, "
