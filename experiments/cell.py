@@ -58,7 +58,9 @@ def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: 
     from rope_jax.study.launchers.here import worker
 
     only = set(given.training) or None
-    if not any(only is None or one.planned.cell.training(one.seed) in only for one in lacking(make_plan(experiment, store), store)):
+    if not any(
+        only is None or one.planned.cell.training(one.seed) in only for one in lacking(make_plan(experiment, store), store)
+    ):
         return _failures(experiment, store, only)
     with refusing(when=is_refusal), Display() as display:
         request = launch(arguments, given, experiment, store, stop, display, _PROGRAM)
@@ -92,7 +94,13 @@ def opened(out: Path) -> Store:
 
 
 def launch(
-    arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest, display: Display, program: str
+    arguments: list[str],
+    given: Arguments,
+    experiment: Experiment,
+    store: Store,
+    stop: StopRequest,
+    display: Display,
+    program: str,
 ) -> Launch:
     """What a launcher is given."""
     options = Options(
@@ -130,9 +138,7 @@ def prepare(given: Arguments, experiment: Experiment, store: Store, only: set[st
     devices.configure(cores=given.cores, compilation_cache=given.compilation_cache)
     command.silence_libraries()
     missing = [
-        one
-        for one in lacking(make_plan(experiment, store), store)
-        if only is None or one.planned.cell.training(one.seed) in only
+        one for one in lacking(make_plan(experiment, store), store) if only is None or one.planned.cell.training(one.seed) in only
     ]
     cells = list({id(one.planned): one.planned.cell for one in missing}.values())
     estimate = cost.estimate(cells)

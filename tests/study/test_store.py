@@ -24,7 +24,16 @@ def rows_of(cell, seed):
     """The rows of a training that was not run."""
     return [
         completed(
-            row(cell, variant, seed=seed, length=length, examples=16, distinct=1.0, measured={"exact_match": (seed, 4)}, diverged_at=-1),
+            row(
+                cell,
+                variant,
+                seed=seed,
+                length=length,
+                examples=16,
+                distinct=1.0,
+                measured={"exact_match": (seed, 4)},
+                diverged_at=-1,
+            ),
             commit="c",
         )
         for variant in cell.method.all_variants

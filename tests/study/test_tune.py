@@ -33,7 +33,10 @@ def test_settings_reach_into_options_of_options_and_leave_the_rest():
     assert made == TrainConfig(steps=5, learning_rate=1.0, optimizer=AdamW(weight_decay=0.5), batch_size=3)
     assert with_settings(train, (("optimizer", SGD()),)).optimizer == SGD()
     for settings, message in (
-        ((("learning_rat", 1.0),), "'learning_rat' names no option of training: TrainConfig has no learning_rat; it has batch_size,"),
+        (
+            (("learning_rat", 1.0),),
+            "'learning_rat' names no option of training: TrainConfig has no learning_rat; it has batch_size,",
+        ),
         ((("optimizer.momentum", 1.0),), "'optimizer.momentum' names no option of training: AdamW has no momentum"),
         ((("steps.more", 1),), "'steps.more' names no option of training: int has no more, which has no options"),
         ((("learning_rate", -1.0),), "train.learning_rate must be positive, got -1.0"),
@@ -122,7 +125,9 @@ def test_every_method_tries_the_same_grid_and_its_seeds_get_its_choice(toy, tmp_
         cell = planned.cell
         assert (cell.seeds, cell.evaluate.lengths, cell.method.variants) == ((7, 8), (2, 3), ())
         assert cell.train.steps == (6 if cell.method.name == "own" else 8)
-    grids = [{(p.cell.train.learning_rate, p.cell.train.optimizer.weight_decay) for p in plan.planned[i : i + 4]} for i in (0, 4, 8)]
+    grids = [
+        {(p.cell.train.learning_rate, p.cell.train.optimizer.weight_decay) for p in plan.planned[i : i + 4]} for i in (0, 4, 8)
+    ]
     assert grids[0] == grids[1] == grids[2]
     assert len(grids[0]) == 4
 
@@ -139,7 +144,11 @@ def test_every_method_tries_the_same_grid_and_its_seeds_get_its_choice(toy, tmp_
     plan = make_plan(experiment, store)
     finals = [planned for planned in plan.planned if planned.trial is None]
     assert plan.undecided == 0
-    assert [(p.cell.train.learning_rate, p.cell.train.optimizer.weight_decay) for p in finals] == [(1e-3, 0.1), (1e-2, 0.1), (1e-3, 0.0)]
+    assert [(p.cell.train.learning_rate, p.cell.train.optimizer.weight_decay) for p in finals] == [
+        (1e-3, 0.1),
+        (1e-2, 0.1),
+        (1e-3, 0.0),
+    ]
     assert finals[0].settings == "learning_rate=0.001, optimizer.weight_decay=0.1"
     assert finals[2].settings == "steps=6, learning_rate=0.001, optimizer.weight_decay=0.0"
     assert all(planned.cell.seeds == toy.seeds for planned in finals)

@@ -75,7 +75,9 @@ def launch(launch: Launch) -> bool:
     number = submit(cell, _jobs(missing, launch.seeds_per_job), launch.store.path, launch.slurm)
     again = [sys.executable, "-m", "experiments.compare", *launch.arguments, "--finished-before", str(finished)]
     after = submit_after(number, again, launch.store.path, launch.slurm)
-    launch.watch.said(f"jobs {number} of SLURM run {len(missing)} trainings; job {after} then writes the report. --status says how it goes")
+    launch.watch.said(
+        f"jobs {number} of SLURM run {len(missing)} trainings; job {after} then writes the report. --status says how it goes"
+    )
     return False
 
 
