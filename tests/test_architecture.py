@@ -29,6 +29,8 @@ ONLY = {  # which modules may import a library
     "orbax": {"training.checkpoint"},
     "matplotlib": {"report.plots"},
     "tabulate": {"report.tables"},
+    "tensorboardX": {"study.tracking"},
+    "wandb": {"study.tracking"},
 }
 
 
