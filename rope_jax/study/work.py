@@ -17,7 +17,7 @@ import numpy as np
 
 from rope_jax.study import machine
 from rope_jax.study.config import Cell, Experiment
-from rope_jax.study.files import DamagedError
+from rope_jax.study.files import DamagedError, read_object
 from rope_jax.study.gather import title
 from rope_jax.study.options import Options, Watch
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
@@ -25,6 +25,7 @@ from rope_jax.study.provenance import Maker
 from rope_jax.study.rows import Row, completed
 from rope_jax.study.stop import Stop, StopRequest
 from rope_jax.study.store import Session, Store, TrainingFolder
+from rope_jax.study.tracking import Tracker, trackers
 from rope_jax.training import checkpoint, devices
 from rope_jax.training.evaluate import check_evaluation, evaluate
 from rope_jax.training.numbers import split_numbers
@@ -194,12 +195,25 @@ class Worker:
             return self.stop.requested or time.monotonic() - saved >= self.options.checkpoint_seconds
 
         with contextlib.ExitStack() as stack:
+            told = [
+                stack.enter_context(
+                    trackers(
+                        self.options.trackers,
+                        folder.path,
+                        title(planned, seed),
+                        read_object(folder.path / "training.json"),
+                        start=start,
+                        report=self.watch.said,
+                    )
+                )
+                for folder, seed in zip(folders, cell.seeds, strict=True)
+            ]
             for number, now in enumerate(fit(cell, state, wanted=wanted, devices_per_seed=self.options.devices_per_seed)):
                 if number == 0:
                     stack.enter_context(
                         self.stop.deferred()
                     )  # before this, a stop loses nothing, and may come while XLA compiles
-                self._log(cell, folders, now.step, now.losses, now.steps_per_second)
+                self._log(folders, told, now.step, now.losses, now.steps_per_second)
                 if now.state is not None:
                     state = now.state
                     checkpoint.save(checkpoints, state)
@@ -211,15 +225,17 @@ class Worker:
             raise RuntimeError("a training has at least one step")
         return state
 
-    def _log(self, cell: Cell, folders: list[TrainingFolder], step: int, losses: np.ndarray, speed: float | None) -> None:
-        for folder, seed, loss in zip(folders, cell.seeds, losses, strict=True):
+    def _log(
+        self, folders: list[TrainingFolder], told: list[Tracker], step: int, losses: np.ndarray, speed: float | None
+    ) -> None:
+        for folder, tracker, loss in zip(folders, told, losses, strict=True):
             entry = {
                 "step": step,
                 "loss": float(loss) if np.isfinite(loss) else None,
                 "steps_per_second": None if speed is None else round(speed, 2),
             }
             folder.log(entry)
-            self.watch.logged(folder, cell, seed, entry)
+            tracker.log(step, {name: value for name, value in entry.items() if name != "step" and value is not None})
         status = f"loss {np.mean(losses):.4f}" + (f"  {speed:.1f} steps/s" if speed is not None else "")
         self.watch.moved(step, status)
 
