@@ -38,13 +38,14 @@ _ANSWER_SECONDS = 60.0  # how long a job waits for SLURM's controller before it 
 _REMEDIES = {  # by a part of sbatch's message
     "partition": "sinfo lists the partitions; choose one with --slurm.partition",
     "time limit": "sinfo shows the limit of each partition; lower --slurm.time",
-    "array": "run more trainings in one job with --seeds-per-job",
-    "account": "choose one with --slurm.account or --slurm.partition",
-    "QOS": "choose one with --slurm.qos, or submit fewer jobs by running more trainings in one with --seeds-per-job",
-    "CPU count": "lower --slurm.cpus",
-    "Memory": "lower --slurm.memory",
+    "job array": "run more trainings in one job with --seeds-per-job",
+    "account": "choose another --slurm.account, --slurm.partition or --slurm.qos, or run more trainings in one job",
+    "processors": "lower --slurm.cpus",
+    "memory": "lower --slurm.memory",
     "node configuration": "lower --slurm.cpus, --slurm.memory or --slurm.gpus, or choose another --slurm.partition",
     "gres": "lower --slurm.gpus, or choose another --slurm.partition",
+    "contact": "try again when scontrol ping says that it is up",
+    "": "change the flags --slurm.*",
 }
 
 
@@ -250,7 +251,8 @@ def _sbatch(path: Path, text: str) -> str:
             "cluster takes jobs, or use --launcher processes"
         ) from error
     if done.returncode != 0:
-        message = done.stderr.strip().removeprefix("sbatch: error: ")
+        failed = re.search(r"^sbatch: error: Batch job submission failed: (.+)", done.stderr, flags=re.MULTILINE)
+        message = failed[1] if failed else done.stderr.strip().partition("\n")[0].removeprefix("sbatch: ").removeprefix("error: ")
         remedy = next(
             (remedy for part, remedy in _REMEDIES.items() if part.lower() in message.lower()), "change the flags --slurm"
         )
