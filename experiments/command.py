@@ -1,7 +1,8 @@
 """What every command does around its work: its streams, its exit status, and errors of files and streams.
 
 Exit status: 0 done; 1 a fault, such as a full disk or a fault in a class of the user's; 2 refused, the command or the config has
-to change; 130 interrupted by Ctrl-C; 141 the reader of the output went away, as in `| head -1`.
+to change; 130 interrupted by Ctrl-C; 141 the reader of the output went away, as in `| head -1`; 143 stopped by another
+signal, such as SIGTERM.
 """
 
 import atexit
@@ -17,7 +18,7 @@ from typing import IO, Annotated, Any, NoReturn
 import jax
 import tyro
 
-from experiments.interrupt import STATUS, interruptible, leave
+from experiments.interrupt import INTERRUPTED, TERMINATED, interruptible, leave
 
 _FAULT = 1
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, as of a program that is killed by it
@@ -28,16 +29,16 @@ def run(main: Callable[[list[str]], None]) -> NoReturn:
     _prepare_streams()
     status: Any = None
     try:
-        with interruptible(), failing(lambda: ""):
+        with interruptible() as interrupt, failing(lambda: ""):
             main(sys.argv[1:])
     except SystemExit as ended:
         status = ended.code
     except BrokenPipeError:
         status = _BROKEN_PIPE
     except KeyboardInterrupt:  # it came while another error was reported
-        status = STATUS
+        status = interrupt.status
     status = _flushed(status)
-    if status not in (_FAULT, STATUS):
+    if status not in (_FAULT, INTERRUPTED, TERMINATED):
         atexit._run_exitfuncs()
     leave(status or 0)
 
@@ -160,6 +161,16 @@ def require_no_arguments(arguments: list[str], help_text: str | None) -> None:
         wants_help = arguments in (["-h"], ["--help"])
         print(help_text, file=sys.stdout if wants_help else sys.stderr)
         sys.exit(0 if wants_help else 2)
+
+
+def require_config(arguments: list[str], help_text: str | None, program: str) -> None:
+    """Prints the usage of a command whose first argument is a config, and exits, unless there is one."""
+    if arguments and not arguments[0].startswith("-"):
+        return
+    help_asked = bool({"-h", "--help"} & set(arguments))
+    usage = f"usage: python -m {program} CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
+    print(*([help_text] if help_asked else []), usage, sep="\n", file=sys.stdout if help_asked else sys.stderr)
+    sys.exit(0 if help_asked else 2)
 
 
 def path(text: str) -> Path:

@@ -18,6 +18,7 @@ FLOORS = {  # a module imports from its own room, or from rooms on lower floors
     "study.settings": 3,
     "study.rows": 3,
     "study.serialization": 3,
+    "study.tune": 3,
     "model": 4,
     "training": 5,
     "report": 5,

@@ -5,6 +5,7 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,8 @@ class TypedDataclass:
     dataclasses, and tuples of these. Programs compute in int32 and float32, so an int is within int32, and a float is finite and
     within the range of float32.
 
-    An int where a float is declared becomes that float, so that NTK(factor=2) equals NTK(factor=2.0) everywhere.
+    An int where a float is declared becomes that float, so that NTK(factor=2) equals NTK(factor=2.0) everywhere. A field with the
+    metadata {"pairs": True} may be given as a dict and holds a tuple of its items.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -42,6 +44,8 @@ class TypedDataclass:
         declared = _declared_types(type(self))  # type: ignore[arg-type]
         for field in dataclasses.fields(self):
             value, name = getattr(self, field.name), f"{type(self).__name__} {field.name}"
+            if field.metadata.get("pairs") and isinstance(value, Mapping):
+                value = tuple(value.items())
             if not _fits(value, declared[field.name]):
                 raise ValueError(f"{name} must be {_described(declared[field.name])}, got {shown(value)}")
             if not _is_plain(value):

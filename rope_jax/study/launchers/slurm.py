@@ -17,6 +17,7 @@ What SLURM does with a job, measured with version 22.05 (`tests/slurm` repeats i
 - A job that is submitted from inside a job would inherit its variables (SLURM_*), so these are removed.
 """
 
+import itertools
 import math
 import os
 import re
@@ -24,12 +25,15 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rope_jax.study.launchers.base import Launch
 from rope_jax.study.launchers.options import SlurmOptions
+from rope_jax.study.plan import Lacking, lacking, make_plan
 
 JOBS_FILE, NUMBER_FILE = "trainings", "job"  # of a submission: a line of identities for each job; the number of the array
 WARNING = "USR2@90"  # sent before the time limit: the signal, and how many seconds before
@@ -47,6 +51,44 @@ _REMEDIES = {  # by a part of sbatch's message
     "contact": "try again when scontrol ping says that it is up",
     "": "change the flags --slurm.*",
 }
+
+
+def launch(launch: Launch) -> bool:
+    """Submits an array of jobs for what is missing, and a job after it that runs the command again, for the report or the next array.
+
+    Returns:
+      False: the work goes on when this returns. True if nothing is missing.
+
+    Raises:
+      ValueError: as `submit`; or this is the job after an array in which nothing was finished.
+    """
+    launch.store.begin()
+    plan = make_plan(launch.experiment, launch.store)
+    missing = list(lacking(plan, launch.store))
+    if not missing:
+        return True
+    finished = sum(len(planned.cell.seeds) for planned in plan.planned) - len(missing)
+    if launch.finished_before is not None and finished <= launch.finished_before:
+        raise ValueError(
+            f"no training was finished by the last jobs, and {len(missing)} are missing; see the logs in {launch.store.path / 'launch'}, "
+            "and call the command again when the cause is removed"
+        )
+    cell = [sys.executable, "-m", "experiments.cell", *launch.arguments, "--training"]
+    number = submit(cell, _jobs(missing, launch.seeds_per_job), launch.store.path, launch.slurm)
+    again = [sys.executable, "-m", "experiments.compare", *launch.arguments, "--finished-before", str(finished)]
+    after = submit_after(number, again, launch.store.path, launch.slurm)
+    launch.watch.said(f"jobs {number} of SLURM run {len(missing)} trainings; job {after} then writes the report. --status says how it goes")
+    return False
+
+
+def _jobs(missing: Sequence[Lacking], seeds_per_job: int | None) -> list[list[str]]:
+    """The identities of the trainings of each job: seeds of one cell, which are trained in one program."""
+    jobs: list[list[str]] = []
+    for _, group in itertools.groupby(missing, key=lambda one: id(one.planned)):
+        names = [one.planned.cell.training(one.seed) for one in group]
+        size = seeds_per_job or len(names)
+        jobs += [names[start : start + size] for start in range(0, len(names), size)]
+    return jobs
 
 
 def script(command: Sequence[str], jobs_file: Path, jobs: int, options: SlurmOptions, *, name: str, directory: Path) -> str:

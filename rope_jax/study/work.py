@@ -1,0 +1,246 @@
+"""Runs what a store lacks, in this process: trains, evaluates, writes rows. Any number of processes may do so in one folder.
+
+A process locks the trainings that it works on, those of one cell together in one program, and skips those that others have locked. It
+may die at any moment: its locks go with it, files are whole or not there, and training goes on from the last checkpoint.
+"""
+
+import contextlib
+import itertools
+import time
+import traceback
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from rope_jax.study import machine
+from rope_jax.study.config import Cell, Experiment
+from rope_jax.study.files import DamagedError
+from rope_jax.study.gather import title
+from rope_jax.study.options import Options, Watch
+from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
+from rope_jax.study.provenance import Maker
+from rope_jax.study.rows import Row, completed
+from rope_jax.study.stop import Stop, StopRequest
+from rope_jax.study.store import Session, Store, TrainingFolder
+from rope_jax.training import checkpoint, devices
+from rope_jax.training.evaluate import check_evaluation, evaluate
+from rope_jax.training.numbers import split_numbers
+from rope_jax.training.train import TrainState, fit
+
+_WAIT_SECONDS = 0.5  # between looks at trainings that others have locked
+
+
+@dataclass
+class Worker:
+    """One process at work.
+
+    Attributes:
+      experiment, store: what, and where.
+      session: records the work that is done.
+      maker: what rows say of the code and the machine that made them.
+      options: how.
+      stop: asked between chunks of work whether to stop.
+      watch: told how it goes.
+      only: the identities of the trainings to run; None is all of them.
+      skipped: trainings whose files are damaged, by their title.
+    """
+
+    experiment: Experiment
+    store: Store
+    session: Session
+    maker: Maker
+    options: Options = Options()
+    stop: StopRequest = field(default_factory=Stop)
+    watch: Watch = field(default_factory=Watch)
+    only: Collection[str] | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    def run(self) -> int:
+        """Runs all that is missing; waits for what other processes have locked. Returns how many trainings it worked on."""
+        done, program = 0, None
+        while True:
+            plan = make_plan(self.experiment, self.store)
+            groups = list(self.groups(plan))
+            if not groups:
+                return done
+            worked = 0
+            for group in groups:
+                self.stop.check()
+                # each compiled program holds memory maps, of which a process may have 65,530
+                if (needed := _program(group[0].planned.cell)) != program:
+                    jax.clear_caches()
+                    program = needed
+                worked += self._run_unlocked(group)
+            done += worked
+            if not worked:
+                if self.only is not None:
+                    return done  # others are at it; they finish it, or the next command does
+                time.sleep(_WAIT_SECONDS)
+
+    def groups(self, plan: Plan) -> Iterator[list[Lacking]]:
+        """What is missing, in groups that are run together: seeds of one cell that lack the same."""
+        wanted = (
+            one
+            for one in lacking(plan, self.store)
+            if (self.only is None or one.planned.cell.training(one.seed) in self.only)
+            and title(one.planned, one.seed) not in self.skipped
+        )
+        for _, alike in itertools.groupby(wanted, key=lambda one: (id(one.planned), one.pairs)):
+            group = list(alike)
+            size = self.options.seeds_together or len(group)
+            yield from (group[start : start + size] for start in range(0, len(group), size))
+
+    def _run_unlocked(self, group: Sequence[Lacking]) -> int:
+        """Runs those of a group that nobody has locked; how many."""
+        with contextlib.ExitStack() as locks:
+            claimed = []
+            for one in group:
+                folder = self.store.training(one.planned.cell, one.seed)
+                if locks.enter_context(folder.locked()) and self._still_lacking(one, folder):
+                    claimed.append(one)
+            if claimed:
+                self._run_recording_failures(claimed)
+        return len(claimed)
+
+    def _still_lacking(self, one: Lacking, folder: TrainingFolder) -> bool:
+        """Another process may have done it, or failed, between the look and the lock."""
+        wanted = one.planned.cell.measurements
+        try:
+            there = folder.measured()
+            return folder.failure() is None and any(wanted[pair] not in there for pair in one.pairs)
+        except DamagedError as error:
+            self._skip([one], error)
+            return False
+
+    def _run_recording_failures(self, group: list[Lacking]) -> None:
+        """Runs a group; an error is recorded with its trainings, and the others go on."""
+        try:
+            self._run(group)
+        except DamagedError as error:
+            self._skip(group, error)
+        except checkpoint.DamagedCheckpointError as error:
+            self._skip(group, error)
+        except OSError:
+            raise  # of the disk, which all trainings share
+        except Exception as error:
+            if _is_memory(error) and len(group) > 1:
+                for one in group:
+                    self._run_recording_failures([one])
+                return
+            reason = "not enough memory: " if _is_memory(error) else ""
+            reason += f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            for one in group:
+                folder = self.store.training(one.planned.cell, one.seed)
+                folder.fail(reason, session=self.session.path.stem, traceback=traceback.format_exc())
+                self.watch.said(f"{title(one.planned, one.seed)} failed: {reason}; {folder.path / 'failed.json'} has the traceback")
+        finally:
+            self.watch.ended()
+
+    def _skip(self, group: Sequence[Lacking], error: Exception) -> None:
+        for one in group:
+            name = title(one.planned, one.seed)
+            self.skipped[name] = str(error)
+            self.watch.said(f"{name} is skipped: {error}")
+
+    def _run(self, group: list[Lacking]) -> None:
+        planned, pairs = group[0].planned, group[0].pairs
+        cell = replace(planned.cell, seeds=tuple(one.seed for one in group))
+        folders = [self.store.training(cell, seed) for seed in cell.seeds]
+        check_evaluation(cell, only=pairs)  # an error of a metric, say, comes before minutes of training
+        began = time.monotonic()
+        state = self._trained(planned, cell, folders)
+        trained = time.monotonic()
+        rows = self._measure(planned, cell, state, pairs)
+        for folder, seed in zip(folders, cell.seeds, strict=True):
+            signed = [completed(row, **self.maker.columns(len(cell.seeds))) for row in rows if row["seed"] == seed]
+            folder.finish(signed)
+        work = {"training_seconds": trained - began, "evaluation_seconds": time.monotonic() - trained}
+        peak = machine.peak_bytes()
+        for folder in folders:
+            self.session.note({"training": folder.path.name, "measurements": len(pairs), "together": len(group), **work, "peak_bytes": peak})
+
+    def _trained(self, planned: Planned, cell: Cell, folders: list[TrainingFolder]) -> TrainState:
+        """The states after training. Seeds that stand at the same step are trained together."""
+        steps = [checkpoint.latest_step(folder.checkpoints) or 0 for folder in folders]
+        state = None
+        for step in sorted(set(steps)):
+            chosen = [i for i, reached in enumerate(steps) if reached == step]
+            part = replace(cell, seeds=tuple(cell.seeds[i] for i in chosen))
+            state = self._train(planned, part, [folders[i] for i in chosen], step)
+        if len(set(steps)) > 1:
+            state = checkpoint.load([folder.checkpoints for folder in folders], cell)
+        if state is None:
+            raise RuntimeError("a training has at least one step")
+        return state
+
+    def _train(self, planned: Planned, cell: Cell, folders: list[TrainingFolder], start: int) -> TrainState:
+        """Trains from the last checkpoint, or from the beginning."""
+        checkpoints = [folder.checkpoints for folder in folders]
+        state = checkpoint.load(checkpoints, cell)
+        for folder, seed in zip(folders, cell.seeds, strict=True):
+            folder.start(cell, seed, start)
+        name = _title(planned, cell)
+        self.watch.began(name, cell.train.steps, start)
+        saved = time.monotonic()
+
+        def wanted(step: int) -> bool:
+            return self.stop.requested or time.monotonic() - saved >= self.options.checkpoint_seconds
+
+        with contextlib.ExitStack() as stack:
+            for number, now in enumerate(fit(cell, state, wanted=wanted, devices_per_seed=self.options.devices_per_seed)):
+                if number == 0:
+                    stack.enter_context(self.stop.deferred())  # before this, a stop loses nothing, and may come while XLA compiles
+                self._log(cell, folders, now.step, now.losses, now.steps_per_second)
+                if now.state is not None:
+                    state = now.state
+                    checkpoint.save(checkpoints, state)
+                    saved = time.monotonic()
+                if now.step < cell.train.steps:
+                    self.stop.check()
+        self.watch.ended()
+        if state is None:
+            raise RuntimeError("a training has at least one step")
+        return state
+
+    def _log(self, cell: Cell, folders: list[TrainingFolder], step: int, losses: np.ndarray, speed: float | None) -> None:
+        for folder, seed, loss in zip(folders, cell.seeds, losses, strict=True):
+            entry = {
+                "step": step,
+                "loss": float(loss) if np.isfinite(loss) else None,
+                "steps_per_second": None if speed is None else round(speed, 2),
+            }
+            folder.log(entry)
+            self.watch.logged(folder, cell, seed, entry)
+        status = f"loss {np.mean(losses):.4f}" + (f"  {speed:.1f} steps/s" if speed is not None else "")
+        self.watch.moved(step, status)
+
+    def _measure(self, planned: Planned, cell: Cell, state: TrainState, pairs: frozenset[tuple[str, int]]) -> list[Row]:
+        """The rows of some measurements of all seeds, in the order of the config."""
+        self.watch.began(f"{_title(planned, cell)}, evaluating", len(pairs))
+        rows: list[Row] = []
+        for number, of_pair in enumerate(evaluate(cell, state.params, devices.fetch(state.diverged_at), only=pairs), 1):
+            self.stop.check()
+            rows += of_pair
+            self.watch.moved(number, "")
+        self.watch.ended()
+        return rows
+
+
+def _title(planned: Planned, cell: Cell) -> str:
+    """What the user reads of a group: "copy, RoPE, learning_rate=0.001, seeds 0, 1"."""
+    one, *others = cell.seeds
+    name = title(planned, one)
+    return name if not others else name.replace(f"seed {one}", "seeds " + ", ".join(map(str, cell.seeds)))
+
+
+def _program(cell: Cell) -> object:
+    """Cells that are equal in this share compiled programs."""
+    static, _ = split_numbers(cell)
+    return static.task, static.method.encoder, static.method.policy, static.model, static.train
+
+
+def _is_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
