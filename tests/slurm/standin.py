@@ -1,7 +1,7 @@
 """What a job runs in the tests: `standin.py OUT TRAINING ...` counts to twenty for each training, with a halt at ten.
 
-A training is finished when `OUT/TRAINING.rows` is there. On SIGTERM and SIGUSR2 it saves how far it counted, asks to be queued again
-and exits. At ten it waits for `OUT/go_on`. `OUT/TRAINING.events` tells what happened; `OUT/TRAINING.pid` who counts.
+A training is finished when `OUT/TRAINING.rows` is there. On SIGTERM and SIGUSR2 it saves how far it counted and exits with 143.
+At ten it waits for `OUT/go_on`. `OUT/TRAINING.events` tells what happened, `OUT/TRAINING.pid` who counts.
 """
 
 import os
@@ -9,8 +9,6 @@ import signal
 import sys
 import time
 from pathlib import Path
-
-from rope_jax.study.launchers import slurm
 
 STEPS, HALT = 20, 10
 received: list[int] = []
@@ -29,7 +27,7 @@ def count(out, training):
         if received:
             state.write_text(str(step))
             names = "+".join(signal.Signals(number).name for number in received)
-            note(out, training, f"{names} at {step}, requeued: {slurm.requeue()}")
+            note(out, training, f"{names} at {step}")
             sys.exit(143)
         time.sleep(0.05)
         step += step != HALT or (out / "go_on").exists()

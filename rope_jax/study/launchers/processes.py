@@ -25,7 +25,9 @@ def launch(launch: Launch) -> bool:
     groups = {id(one.planned) for one in lacking(make_plan(launch.experiment, launch.store), launch.store)}
     if not groups:
         return True
-    pool = _Pool(launch, slots=slots(launch.jobs, devices.granted_cores(launch.cores), devices.visible_accelerators(), len(groups)))
+    pool = _Pool(
+        launch, slots=slots(launch.jobs, devices.granted_cores(launch.cores), devices.visible_accelerators(), len(groups))
+    )
     try:
         pool.run()
     finally:
