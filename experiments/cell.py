@@ -5,7 +5,7 @@
 It takes the flags of `python -m experiments.compare` and writes no report. Any number of these commands may run in one folder, on any
 number of machines: each takes what no other has taken. What is finished is not run again. Exit status: 0 if nothing is left to do, or
 others are doing it; 1 if a training failed; 143 if it was asked to stop, by SIGTERM or SIGUSR2: the training state is then saved, and
-SLURM, if it runs this, is asked to run it again.
+the same command goes on.
 """
 
 import shlex
@@ -20,7 +20,6 @@ from experiments.display import Display
 from experiments.interrupt import interruptible
 from rope_jax.study.config import Experiment
 from rope_jax.study.gather import title
-from rope_jax.study.launchers import slurm
 from rope_jax.study.launchers.base import Launch
 from rope_jax.study.options import Options
 from rope_jax.study.plan import Plan, lacking, make_plan
@@ -35,19 +34,14 @@ def main(arguments: list[str]) -> None:
     """The command; `arguments` as in sys.argv[1:]."""
     command.require_config(arguments, __doc__, _PROGRAM)
     signals = (signal.SIGUSR2,) if hasattr(signal, "SIGUSR2") else ()
-    try:
-        with interruptible(also=signals) as interrupt, command.failing(lambda: ""):
-            with refusing():
-                given, experiment = parse(arguments, _PROGRAM)
-                store = opened(given.out)
-                unknown = set(given.training) - _identities(make_plan(experiment, store))
-            for identity in sorted(unknown):
-                command.remark(f"note: the study has no training {identity}, or not before its trials are done")
-            failed = _run(arguments, given, experiment, store, interrupt)
-    except SystemExit:
-        if interrupt.signal in (signal.SIGTERM, *signals):
-            slurm.requeue()
-        raise
+    with interruptible(also=signals) as interrupt, command.failing(lambda: ""):
+        with refusing():
+            given, experiment = parse(arguments, _PROGRAM)
+            store = opened(given.out)
+            unknown = set(given.training) - _identities(make_plan(experiment, store))
+        for identity in sorted(unknown):
+            command.remark(f"note: the study has no training {identity}, or not before its trials are done")
+        failed = _run(arguments, given, experiment, store, interrupt)
     for line in failed:
         command.remark(line)
     sys.exit(1 if failed else 0)
@@ -58,7 +52,9 @@ def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: 
     from rope_jax.study.launchers.here import worker
 
     only = set(given.training) or None
-    if not any(only is None or one.planned.cell.training(one.seed) in only for one in lacking(make_plan(experiment, store), store)):
+    if not any(
+        only is None or one.planned.cell.training(one.seed) in only for one in lacking(make_plan(experiment, store), store)
+    ):
         return _failures(experiment, store, only)
     with refusing(when=is_refusal), Display() as display:
         request = launch(arguments, given, experiment, store, stop, display, _PROGRAM)
@@ -92,7 +88,13 @@ def opened(out: Path) -> Store:
 
 
 def launch(
-    arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest, display: Display, program: str
+    arguments: list[str],
+    given: Arguments,
+    experiment: Experiment,
+    store: Store,
+    stop: StopRequest,
+    display: Display,
+    program: str,
 ) -> Launch:
     """What a launcher is given."""
     options = Options(
@@ -130,9 +132,7 @@ def prepare(given: Arguments, experiment: Experiment, store: Store, only: set[st
     devices.configure(cores=given.cores, compilation_cache=given.compilation_cache)
     command.silence_libraries()
     missing = [
-        one
-        for one in lacking(make_plan(experiment, store), store)
-        if only is None or one.planned.cell.training(one.seed) in only
+        one for one in lacking(make_plan(experiment, store), store) if only is None or one.planned.cell.training(one.seed) in only
     ]
     cells = list({id(one.planned): one.planned.cell for one in missing}.values())
     estimate = cost.estimate(cells)
