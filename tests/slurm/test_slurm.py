@@ -108,4 +108,4 @@ def test_what_slurm_refuses_is_an_error_with_its_message(cluster, out):
             batch.submit(["true"], [["a"]], out, options)
     with pytest.raises(ValueError, match=r"array.*--seeds-per-job"):
         batch.submit(["true"], [["a"]] * (batch.largest_array() + 1), out, cluster.options)
-    assert list((out / "launch").iterdir()) == []
+    assert list(out.iterdir()) == []

@@ -24,7 +24,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -88,16 +88,14 @@ def follow_up_script(command: Sequence[str], folder: Path, job: str, options: Sl
       command: what it runs. It may be stopped and started again.
       folder: of its log, `follow_up.log`.
       job: the number of the array.
-      options: of the array; this job asks for the same partition, account and quality of service, one core and half an hour.
+      options: of the array; this job asks for the same partition, account and quality of service, one core and half an hour at most.
       name, directory: as for `script`.
 
     Raises:
       ValueError: a path cannot stand in a script.
     """
-    minutes = _FOLLOW_UP_MINUTES if options.minutes is None else min(options.minutes, _FOLLOW_UP_MINUTES)
-    small = SlurmOptions(
-        partition=options.partition, account=options.account, qos=options.qos, cpus=1, time=str(math.ceil(minutes))
-    )
+    time = None if options.minutes is None else str(math.ceil(min(options.minutes, _FOLLOW_UP_MINUTES)))
+    small = SlurmOptions(partition=options.partition, account=options.account, qos=options.qos, cpus=1, time=time)
     requested = [f"--dependency=afterany:{job}", *_requested(small, name)]
     return _text(requested, folder, "follow_up.log", directory, [shlex.join(command)])
 
@@ -230,6 +228,8 @@ def _launch_folder(out: Path) -> Iterator[Path]:
         yield folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):  # earlier submissions are in it
+            folder.parent.rmdir()
         raise
 
 
