@@ -88,7 +88,7 @@ def follow_up_script(command: Sequence[str], folder: Path, job: str, options: Sl
       command: what it runs. It may be stopped and started again.
       folder: of its log, `follow_up.log`.
       job: the number of the array.
-      options: of the array; this job asks for the same partition, account and quality of service, one core and half an hour at most.
+      options: of the array. This job asks for its partition, account and quality of service, one core, and half an hour at most.
       name, directory: as for `script`.
 
     Raises:
