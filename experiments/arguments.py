@@ -13,7 +13,7 @@ from rope_jax.study.config import Experiment, Method
 from rope_jax.study.launchers import LAUNCHERS
 from rope_jax.study.launchers.options import SlurmOptions
 from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
-from rope_jax.study.tune import changed
+from rope_jax.study.tune import with_settings
 
 METRICS = ("exact_match", "token_accuracy")  # shown by default
 
@@ -131,7 +131,7 @@ class Arguments:
 def _with_flags(method: Method, flags: Sequence[tuple[str, Any]]) -> Method:
     """A method whose own training settings obey the flags of the command line as well."""
     if isinstance(method.train, TrainConfig):
-        return replace(method, train=changed(method.train, tuple(flags)))
+        return replace(method, train=with_settings(method.train, tuple(flags)))
     given = dict(flags)
     return replace(method, train=tuple((path, given.get(path, value)) for path, value in method.train))
 

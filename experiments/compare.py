@@ -24,7 +24,7 @@ from rope_jax.study.config import Experiment
 from rope_jax.study.files import write_whole
 from rope_jax.study.gather import Gathered, gather, write_rows
 from rope_jax.study.launchers import launcher
-from rope_jax.study.plan import lacking, make_plan
+from rope_jax.study.plan import lacking, make_plan, progress
 from rope_jax.study.status import read_status
 from rope_jax.study.stop import StopRequest
 from rope_jax.study.store import Store, read_store
@@ -57,24 +57,23 @@ def main(arguments: list[str]) -> None:
             if _only_printed(given, experiment, store):
                 return
             _take_over(given, experiment, store)
-            left_before = _left(experiment, store)
+            finished_before, left = progress(experiment, store)
         for hint in hints(experiment):
             command.remark(hint)
 
         def state() -> str:
-            plan = make_plan(experiment, store)
-            known = sum(len(planned.cell.seeds) for planned in plan.planned)
-            return f" with {_left(experiment, store)} of {known} trainings to do; the same command continues with them in {given.out}"
+            finished, left = progress(experiment, store)
+            return f" with {left} of {finished + left} trainings to do; the same command continues with them in {given.out}"
 
         interrupt.state = state
         with command.failing(lambda: f",{state()}"), refusing(when=is_refusal):
-            if left_before and not _run(arguments, given, experiment, store, interrupt):
+            if left and not _run(arguments, given, experiment, store, interrupt):
                 return
             gathered = gather(make_plan(experiment, store), store)
             write_rows(gathered, store)
             curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics}
             write_report(store.path, curves)
-    _show(given.out, gathered, curves, left_before)
+    _show(given.out, gathered, curves, progress(experiment, store)[0] - finished_before)
 
 
 def _only_printed(given: Arguments, experiment: Experiment, store: Store) -> bool:
@@ -107,12 +106,6 @@ def _take_over(given: Arguments, experiment: Experiment, store: Store) -> None:
         for planned in plan.planned:
             for seed in planned.cell.seeds:
                 store.training(planned.cell, seed).forgive()
-
-
-def _left(experiment: Experiment, store: Store) -> int:
-    """How many trainings are to be run, as far as they are known by now."""
-    plan = make_plan(experiment, store)
-    return sum(1 for _ in lacking(plan, store))
 
 
 def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest) -> bool:

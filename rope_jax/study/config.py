@@ -28,7 +28,7 @@ from rope_jax.study.settings import (
     require_file_name,
     require_name,
 )
-from rope_jax.study.tune import Settings, Tune, changed
+from rope_jax.study.tune import Settings, Tune, with_settings
 from rope_jax.tasks.base import Task
 
 AS_TRAINED = "as-trained"  # the variant that changes nothing
@@ -92,7 +92,7 @@ class Method(TypedDataclass):
     def __post_init__(self) -> None:
         if isinstance(self.train, tuple):
             require_distinct("Method train", [path for path, _ in self.train])
-            changed(TrainConfig(), self.train)  # are there such options?
+            with_settings(TrainConfig(), self.train)  # are there such options?
         if self.name is not None:
             if not self.name.strip():
                 raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
@@ -121,7 +121,7 @@ class Method(TypedDataclass):
 
     def train_config(self, common: TrainConfig) -> TrainConfig:
         """Its training settings, where those of the experiment are `common`."""
-        return self.train if isinstance(self.train, TrainConfig) else changed(common, self.train)
+        return self.train if isinstance(self.train, TrainConfig) else with_settings(common, self.train)
 
     @property
     def all_variants(self) -> tuple[ResolvedVariant, ...]:
@@ -284,7 +284,7 @@ class Experiment(TypedDataclass):
             task=task,
             method=dataclasses.replace(method, tasks=(), train=()),
             model=self.model,
-            train=changed(method.train_config(self.train), settings),
+            train=with_settings(method.train_config(self.train), settings),
             evaluate=self.evaluate,
             seeds=self.seeds,
         )

@@ -92,6 +92,13 @@ def lacking(plan: Plan, store: Store) -> Iterator[Lacking]:
             yield Lacking(planned=planned, seed=seed, pairs=missing)
 
 
+def progress(experiment: Experiment, store: Store) -> tuple[int, int]:
+    """How many trainings are finished, and how many are left, as far as they are known by now."""
+    plan = make_plan(experiment, store)
+    left = sum(1 for _ in lacking(plan, store))
+    return sum(len(planned.cell.seeds) for planned in plan.planned) - left, left
+
+
 def _planned(experiment: Experiment, cell: Cell, *, trial: str | None = None) -> Planned:
     return Planned(cell=cell, trial=trial, settings=", ".join(_differences(experiment.train, cell.train)))
 

@@ -64,7 +64,7 @@ class Tune(TypedDataclass):
     def check(self, train: TrainConfig) -> None:
         """Raises ValueError unless each combination fits the training settings, and the lengths lie in their range."""
         for settings in self.combinations():
-            tried = changed(train, settings)
+            tried = with_settings(train, settings)
             for length in self.lengths:
                 if not tried.min_length <= length <= tried.max_length:
                     raise ValueError(
@@ -73,7 +73,7 @@ class Tune(TypedDataclass):
                     )
 
 
-def changed(config: Config, settings: Settings) -> Config:
+def with_settings(config: Config, settings: Settings) -> Config:
     """A config with other values for some options.
 
     Args:

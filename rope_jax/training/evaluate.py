@@ -236,7 +236,7 @@ def check_evaluation(cell: Cell) -> None:
             measured = measure_replicas.eval_shape(models, np.int32(length), program=program)
         counts = dict.fromkeys(measured, (0.0, 1.0))
         # a row, as `evaluate` makes and writes them
-        json.dumps(row(cell, variant, seed=0, length=1, examples=1, distinct=1.0, measured=counts, diverged_at=-1))
+        json.dumps(row(cell, variant, seed=0, length=length, examples=1, distinct=1.0, measured=counts, diverged_at=-1))
 
 
 @default_flags()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from rope_jax.study.launchers import batch
 from rope_jax.study.launchers.base import Launch
-from rope_jax.study.plan import Lacking, lacking, make_plan
+from rope_jax.study.plan import Lacking, lacking, make_plan, progress
 
 
 def launch(launch: Launch) -> bool:
@@ -25,8 +25,7 @@ def launch(launch: Launch) -> bool:
     """
     store, say = launch.store, launch.watch.said
     store.begin()
-    plan = make_plan(launch.experiment, store)
-    missing = list(lacking(plan, store))
+    missing = list(lacking(make_plan(launch.experiment, store), store))
     if not missing:
         return True
     waiting = batch.queued(store.path)
@@ -34,7 +33,7 @@ def launch(launch: Launch) -> bool:
     if not new:
         say(f"all {len(missing)} missing trainings are in SLURM's queue already; --status says how it goes")
         return False
-    finished = sum(len(planned.cell.seeds) for planned in plan.planned) - len(missing)
+    finished, _ = progress(launch.experiment, store)
     if launch.finished_before is not None and finished <= launch.finished_before:
         raise ValueError(
             f"the last jobs finished no training, and {len(new)} are missing; see the logs in {store.path / 'launch'}, and call "
