@@ -102,7 +102,7 @@ def test_what_slurm_refuses_is_an_error_with_its_message(cluster, out):
         (SlurmOptions(cpus=64), "processors", "--slurm.cpus"),
         (SlurmOptions(gpus=1), "gres", "--slurm.gpus"),
         (SlurmOptions(memory="900G"), "configuration", "--slurm.memory"),
-        (SlurmOptions(extra=("--no-such-option",)), "option '--no-such-option'", "--slurm"),
+        (SlurmOptions(extra=("no-such-option",)), "option '--no-such-option'", "--slurm"),
     ):
         with pytest.raises(ValueError, match=f"^sbatch refused the job: .*{message}.*; .*{remedy}"):
             batch.submit(["true"], [["a"]], out, options)

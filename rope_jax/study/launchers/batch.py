@@ -185,7 +185,7 @@ def _requested(options: SlurmOptions, name: str) -> list[str]:
         *("--nodes=1", "--ntasks=1", f"--cpus-per-task={options.cpus}", "--requeue", "--open-mode=append"),
         f"--job-name={name}",
         *(f"--{option}={value}" for option, value in given.items() if value is not None),
-        *options.extra,
+        *(f"--{option}" for option in options.extra),
     ]
 
 

@@ -76,14 +76,14 @@ def directives(text):
 def test_options_become_directives(tmp_path):
     options = SlurmOptions(
         partition="gpu,spot", time="1-12", gpus=2, cpus=8, memory="16G", throttle=4, account="lab", qos="low",
-        extra=("--constraint=a100|h100", "--comment=a \"b\""),
+        extra=("constraint=a100|h100", "exclusive", "comment=a \"b\""),
     )  # fmt: skip
     folder = Path('/p/it\'s 100% "so"')
     written = directives(batch.script(["true"], folder / "trainings", 6, options, name="study", directory=tmp_path))
     assert written == [
         *("--array=0-5%4", "--signal=USR2@90", "--nodes=1", "--ntasks=1", "--cpus-per-task=8", "--requeue"),
         *("--open-mode=append", "--job-name=study", "--partition=gpu,spot", "--time=1-12", "--gpus=2", "--mem=16G"),
-        *("--account=lab", "--qos=low", '--constraint="a100|h100"', '--comment="a \\"b\\""'),
+        *("--account=lab", "--qos=low", '--constraint="a100|h100"', "--exclusive", '--comment="a \\"b\\""'),
         '--output="/p/it\'s 100%% \\"so\\"/%a.log"',
     ]
     after = directives(batch.follow_up_script(["true"], folder, "7", options, name="study", directory=tmp_path))
@@ -159,11 +159,12 @@ def test_a_path_that_no_script_can_hold_is_refused(programs, tmp_path):
         ({"memory": "16 GB"}, "slurm.memory must be a number"),
         ({"time": "tomorrow"}, "slurm.time must be minutes"),
         ({"time": "2"}, "slurm.time must be at least 3 minutes"),
-        ({"extra": ("a100",)}, "slurm.extra must hold options"),
-        ({"extra": ("--comment=a\n#SBATCH --x",)}, "slurm.extra must hold options"),
-        ({"extra": ("--array=1-3",)}, "slurm.extra must not hold --array"),
-        ({"extra": ("--output x",)}, "slurm.extra must not hold --output"),
-        ({"extra": ("-Jname",)}, "slurm.extra must not hold -J"),
+        ({"extra": ("--constraint=a100",)}, "slurm.extra must hold long options"),
+        ({"extra": ("C=a100",)}, "slurm.extra must hold long options"),
+        ({"extra": ("comment=a\n#SBATCH --x",)}, "slurm.extra must hold long options"),
+        ({"extra": ("comment=a\\b",)}, "slurm.extra must hold long options"),
+        ({"extra": ("array=1-3",)}, "slurm.extra must not hold array"),
+        ({"extra": ("exclusive", "requeue")}, "slurm.extra must not hold requeue"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, message):
