@@ -5,7 +5,7 @@
 It takes the flags of `python -m experiments.compare` and writes no report. Any number of these commands may run in one folder, on any
 number of machines: each takes what no other has taken. What is finished is not run again. Exit status: 0 if nothing is left to do, or
 others are doing it; 1 if a training failed; 143 if it was asked to stop, by SIGTERM or SIGUSR2: the training state is then saved, and
-SLURM, if it runs this, is asked to run it again.
+the same command goes on.
 """
 
 import shlex
@@ -20,7 +20,6 @@ from experiments.display import Display
 from experiments.interrupt import interruptible
 from rope_jax.study.config import Experiment
 from rope_jax.study.gather import title
-from rope_jax.study.launchers import slurm
 from rope_jax.study.launchers.base import Launch
 from rope_jax.study.options import Options
 from rope_jax.study.plan import Plan, lacking, make_plan
@@ -35,19 +34,14 @@ def main(arguments: list[str]) -> None:
     """The command; `arguments` as in sys.argv[1:]."""
     command.require_config(arguments, __doc__, _PROGRAM)
     signals = (signal.SIGUSR2,) if hasattr(signal, "SIGUSR2") else ()
-    try:
-        with interruptible(also=signals) as interrupt, command.failing(lambda: ""):
-            with refusing():
-                given, experiment = parse(arguments, _PROGRAM)
-                store = opened(given.out)
-                unknown = set(given.training) - _identities(make_plan(experiment, store))
-            for identity in sorted(unknown):
-                command.remark(f"note: the study has no training {identity}, or not before its trials are done")
-            failed = _run(arguments, given, experiment, store, interrupt)
-    except SystemExit:
-        if interrupt.signal in (signal.SIGTERM, *signals):
-            slurm.requeue()
-        raise
+    with interruptible(also=signals) as interrupt, command.failing(lambda: ""):
+        with refusing():
+            given, experiment = parse(arguments, _PROGRAM)
+            store = opened(given.out)
+            unknown = set(given.training) - _identities(make_plan(experiment, store))
+        for identity in sorted(unknown):
+            command.remark(f"note: the study has no training {identity}, or not before its trials are done")
+        failed = _run(arguments, given, experiment, store, interrupt)
     for line in failed:
         command.remark(line)
     sys.exit(1 if failed else 0)

@@ -11,10 +11,11 @@ _TIME = re.compile(r"(?:(?P<days>\d+)-(?P<hours>\d+)(?::(?P<minutes>\d+)(?::(?P<
 _NAME = re.compile(r"[\w.@+-]+(?:,[\w.@+-]+)*")
 _MEMORY = re.compile(r"[1-9]\d*[KMGT]?")
 _SHORTEST_MINUTES = 3  # the warning comes up to two minutes before the end
+_OPTION = re.compile(r"([a-z][a-z-]+)(=[^\\]*)?")
 _SET_BY_THE_SCRIPT = frozenset(
     (
-        *("--array", "-a", "--requeue", "--no-requeue", "--output", "-o", "--error", "-e", "--open-mode", "--signal"),
-        *("--chdir", "-D", "--job-name", "-J", "--dependency", "-d", "--wrap", "--parsable", "--wait", "-W", "--test-only"),
+        *("array", "requeue", "no-requeue", "output", "error", "open-mode", "signal", "chdir", "job-name", "dependency"),
+        *("wrap", "parsable", "wait", "test-only"),
     )
 )
 
@@ -33,7 +34,7 @@ class SlurmOptions(TypedDataclass):
       throttle: how many jobs run at once at most.
       account: what the time is charged to.
       qos: the quality of service.
-      extra: more options of sbatch, each as one word with its value, such as --constraint=a100.
+      extra: more options of sbatch, without their dashes, such as constraint=a100 exclusive.
     """
 
     partition: str | None = None
@@ -69,19 +70,14 @@ class SlurmOptions(TypedDataclass):
             f"must be at least {_SHORTEST_MINUTES} minutes, since a job is warned up to two minutes before its end",
         )
         for option in self.extra:
-            require(
-                re.match(r"--?[a-zA-Z]", option) is not None and option.isprintable() and "\\" not in option,
-                "slurm.extra",
-                option,
-                "must hold options of sbatch, each as one word with its value, such as --constraint=a100",
-            )
-            flag = re.split("[= ]", option)[0] if option.startswith("--") else option[:2]
-            require(
-                flag not in _SET_BY_THE_SCRIPT,
-                "slurm.extra",
-                option,
-                f"must not hold {flag}, which the launcher sets itself; leave it out",
-            )
+            match = _OPTION.fullmatch(option)
+            if match is None or not option.isprintable():
+                raise ValueError(
+                    "slurm.extra must hold long options of sbatch without their dashes, such as constraint=a100, got "
+                    f"{option!r}"
+                )
+            if match[1] in _SET_BY_THE_SCRIPT:
+                raise ValueError(f"slurm.extra must not hold {match[1]}, which the launcher sets itself; leave it out")
 
     @property
     def minutes(self) -> float | None:

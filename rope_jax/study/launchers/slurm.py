@@ -1,84 +1,59 @@
-"""SLURM: an array of jobs that run one command each, and a job after them that runs the launching command again.
+"""`--launcher slurm`: an array of jobs for what is missing, and a job after them that runs the launching command again.
 
-Nothing here waits. A training is finished when its rows are in the folder of the study, whatever became of its job. A job that
-dies leaves its trainings to the next array, which the job after the array submits.
-
-What SLURM does with a job, measured with version 22.05 (`tests/slurm` repeats it), and what follows:
-
-- Preemption and the end of the time limit signal the steps of a job, not its script. So the command is a step (`srun`).
-- On preemption the step gets SIGCONT and SIGTERM, and is killed after the partition's grace time. SLURM queues the job again only
-  if it still runs then: a job that ends by itself before is over, whatever its status. So the command asks for it: `requeue`.
-- `scancel` sends SIGTERM as well, and `scontrol requeue` would start a cancelled job again. So `requeue` looks at the state first:
-  it is RUNNING where the job is preempted or its time is nearly up, and COMPLETING where it is cancelled.
-- The last job of an array has the array's own number as its SLURM_JOB_ID. `scontrol requeue` of that number stops and restarts all
-  jobs of the array. So a job is named by its array and its index.
-- A job that is queued again starts after two minutes at the earliest, with the same index. The job after the array waits for it.
-- The warning comes 90 to 120 seconds before the time limit. It ends a Python that is still importing; the next array tries again.
-- A job that is submitted from inside a job would inherit its variables (SLURM_*), so these are removed.
+Nothing stays where the command was called. A training is finished when its rows are in the folder of the study, whatever became
+of its job. A job that dies leaves its trainings to the next array, which the job after the array submits. The last one of these
+writes the report.
 """
 
 import itertools
-import math
-import os
-import re
-import shlex
-import shutil
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Sequence
 
+from rope_jax.study.launchers import batch
 from rope_jax.study.launchers.base import Launch
-from rope_jax.study.launchers.options import SlurmOptions
 from rope_jax.study.plan import Lacking, lacking, make_plan, progress
-
-JOBS_FILE, NUMBER_FILE = "trainings", "job"  # of a submission: a line of identities for each job; the number of the array
-WARNING = "USR2@90"  # sent before the time limit: the signal, and how many seconds before
-_FOLLOW_UP_MINUTES = 30  # the report of a study, or the submission of its next jobs
-_ANSWER_SECONDS = 60.0  # how long a job waits for SLURM's controller before it gives up
-_REMEDIES = {  # by a part of sbatch's message
-    "partition": "sinfo lists the partitions; choose one with --slurm.partition",
-    "time limit": "sinfo shows the limit of each partition; lower --slurm.time",
-    "array": "run more trainings in one job with --seeds-per-job",
-    "account": "choose one with --slurm.account or --slurm.partition",
-    "QOS": "choose one with --slurm.qos, or submit fewer jobs by running more trainings in one with --seeds-per-job",
-    "CPU count": "lower --slurm.cpus",
-    "Memory": "lower --slurm.memory",
-    "node configuration": "lower --slurm.cpus, --slurm.memory or --slurm.gpus, or choose another --slurm.partition",
-    "gres": "lower --slurm.gpus, or choose another --slurm.partition",
-}
 
 
 def launch(launch: Launch) -> bool:
-    """Submits an array of jobs for what is missing, and a job after it that runs the command again, for the report or the next array.
+    """Submits jobs for what is missing and not in the queue yet.
 
     Returns:
       False: the work goes on when this returns. True if nothing is missing.
 
     Raises:
-      ValueError: as `submit`; or this is the job after an array in which nothing was finished.
+      ValueError: SLURM refuses the jobs, or this is the job after an array that finished nothing.
     """
-    launch.store.begin()
-    missing = list(lacking(make_plan(launch.experiment, launch.store), launch.store))
+    store, say = launch.store, launch.watch.said
+    store.begin()
+    missing = list(lacking(make_plan(launch.experiment, store), store))
     if not missing:
         return True
-    finished, _ = progress(launch.experiment, launch.store)
+    waiting = batch.queued(store.path)
+    new = [one for one in missing if one.planned.cell.training(one.seed) not in waiting]
+    if not new:
+        say(f"all {len(missing)} missing trainings are in SLURM's queue already; --status says how it goes")
+        return False
+    finished, _ = progress(launch.experiment, store)
     if launch.finished_before is not None and finished <= launch.finished_before:
         raise ValueError(
-            f"no training was finished by the last jobs, and {len(missing)} are missing; see the logs in {launch.store.path / 'launch'}, "
-            "and call the command again when the cause is removed"
+            f"the last jobs finished no training, and {len(new)} are missing; see the logs in {store.path / 'launch'}, and call "
+            "the command again when the cause is removed"
         )
+    jobs = _jobs(new, launch.seeds_per_job)[: batch.largest_array()]  # the next array takes the rest
     cell = [sys.executable, "-m", "experiments.cell", *launch.arguments, "--training"]
-    number = submit(cell, _jobs(missing, launch.seeds_per_job), launch.store.path, launch.slurm)
-    again = [sys.executable, "-m", "experiments.compare", *launch.arguments, "--finished-before", str(finished)]
-    after = submit_after(number, again, launch.store.path, launch.slurm)
-    launch.watch.said(
-        f"jobs {number} of SLURM run {len(missing)} trainings; job {after} then writes the report. --status says how it goes"
+    number = batch.submit(cell, jobs, store.path, launch.slurm)
+    after = batch.submit_after(number, _again(launch.arguments, finished), store.path, launch.slurm)
+    count = sum(map(len, jobs))
+    say(
+        f"{len(jobs)} jobs of SLURM ({number}) run {count} trainings, then job {after} what comes next; --status says how it goes"
     )
     return False
+
+
+def _again(arguments: Sequence[str], finished: int) -> list[str]:
+    """The command after an array. What failed in the array is not tried again, or it might go on for ever."""
+    kept = [argument for argument in arguments if argument not in ("--retry-failed", "--retry_failed")]
+    return [sys.executable, "-m", "experiments.compare", *kept, "--finished-before", str(finished)]
 
 
 def _jobs(missing: Sequence[Lacking], seeds_per_job: int | None) -> list[list[str]]:
@@ -89,213 +64,3 @@ def _jobs(missing: Sequence[Lacking], seeds_per_job: int | None) -> list[list[st
         size = seeds_per_job or len(names)
         jobs += [names[start : start + size] for start in range(0, len(names), size)]
     return jobs
-
-
-def script(command: Sequence[str], jobs_file: Path, jobs: int, options: SlurmOptions, *, name: str, directory: Path) -> str:
-    """The batch script of an array of jobs.
-
-    Args:
-      command: what each job runs, with the words of its line of jobs_file behind it.
-      jobs_file: a line for each job: the identities of its trainings, separated by spaces. A job writes its log beside it, as
-        `INDEX.log`.
-      jobs: how many.
-      options: what a job asks for.
-      name: of the jobs.
-      directory: where the command runs.
-
-    Raises:
-      ValueError: a path cannot stand in a script.
-    """
-    throttle = "" if options.throttle is None else f"%{options.throttle}"
-    requested = [f"--array=0-{jobs - 1}{throttle}", f"--signal={WARNING}", *_requested(options, name)]
-    line = f'"$((SLURM_ARRAY_TASK_ID + 1))p" {shlex.quote(str(jobs_file))}'
-    body = [
-        f"read -ra trainings < <(sed -n {line})",
-        f'srun --cpus-per-task={options.cpus} --kill-on-bad-exit=1 {shlex.join(command)} "${{trainings[@]}}"',
-    ]
-    return _text(requested, jobs_file.parent, "%a.log", directory, body)
-
-
-def follow_up_script(command: Sequence[str], folder: Path, job: str, options: SlurmOptions, *, name: str, directory: Path) -> str:
-    """The batch script of the job that runs a command when an array has ended, however that ended.
-
-    Args:
-      command: what it runs. It may be stopped and started again.
-      folder: of its log, `follow_up.log`.
-      job: the number of the array.
-      options: of the array; this job asks for the same partition, account and quality of service, one core and half an hour.
-      name, directory: as for `script`.
-
-    Raises:
-      ValueError: a path cannot stand in a script.
-    """
-    minutes = _FOLLOW_UP_MINUTES if options.minutes is None else min(options.minutes, _FOLLOW_UP_MINUTES)
-    small = SlurmOptions(
-        partition=options.partition, account=options.account, qos=options.qos, cpus=1, time=str(math.ceil(minutes))
-    )
-    requested = [f"--dependency=afterany:{job}", *_requested(small, name)]
-    return _text(requested, folder, "follow_up.log", directory, [shlex.join(command)])
-
-
-def submit(command: Sequence[str], jobs: Sequence[Sequence[str]], out: Path, options: SlurmOptions) -> str:
-    """Submits an array of jobs.
-
-    The script and its lines are written in `out/launch/TIME-HOST-PID/`, beside the logs to come.
-
-    Args:
-      command: what each job runs, in the present directory, with the identities of its trainings behind it.
-      jobs: the identities of the trainings of each job.
-      out: the folder of the study. It gives the jobs their name.
-      options: what a job asks for.
-
-    Returns:
-      The number of the array.
-
-    Raises:
-      ValueError: SLURM is not there, or refuses the jobs; nothing is left behind then.
-    """
-    with _launch_folder(out) as folder:
-        jobs_file = folder / JOBS_FILE
-        jobs_file.write_text("".join(" ".join(job) + "\n" for job in jobs), encoding="utf-8")
-        text = script(command, jobs_file, len(jobs), options, name=_job_name(out), directory=Path.cwd())
-        number = _sbatch(folder / "job.sh", text)
-        (folder / NUMBER_FILE).write_text(number + "\n", encoding="utf-8")
-    return number
-
-
-def submit_after(job: str, command: Sequence[str], out: Path, options: SlurmOptions) -> str:
-    """Submits a small job that runs a command once, in the present directory, when an array has ended.
-
-    Args:
-      job: the number of the array.
-      command: what it runs.
-      out, options: as for `submit`.
-
-    Returns:
-      The number of the job.
-
-    Raises:
-      ValueError: SLURM is not there, or refuses the job.
-    """
-    with _launch_folder(out) as folder:
-        text = follow_up_script(command, folder, job, options, name=_job_name(out), directory=Path.cwd())
-        return _sbatch(folder / "follow_up.sh", text)
-
-
-def requeue() -> bool:
-    """Asks SLURM to queue the job of this process again, after its state was saved on SIGTERM or SIGUSR2.
-
-    The process should exit then, whatever the answer is. Its status does not matter (0 and 143 were tried). If it stays, SLURM
-    sends SIGCONT and SIGTERM once more, and SIGKILL after the cluster's KillWait seconds. In a program of several processes, one
-    of them calls this, after all have saved.
-
-    Returns:
-      Whether the job is queued again. False outside SLURM, and where the job is cancelled, at its end, or queued again already.
-    """
-    job = own_job()
-    if job is None or _state(job) != "RUNNING":
-        return False
-    answer = _ask("scontrol", "requeue", job)
-    return answer is not None and answer.returncode == 0
-
-
-def own_job() -> str | None:
-    """The job of this process: its number or, in an array, ARRAY_INDEX; None outside SLURM."""
-    array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-    # the last job of an array has the array's number, by which SLURM would requeue all its jobs
-    return f"{array}_{index}" if array and index else os.environ.get("SLURM_JOB_ID")
-
-
-def _state(job: str) -> str | None:
-    """The state of a job, such as RUNNING; None if SLURM does not answer."""
-    answer = _ask("scontrol", "--oneliner", "show", "job", job)
-    found = answer and re.search(r"\bJobState=(\w+)", answer.stdout)
-    return found[1] if found else None
-
-
-def _ask(*command: str) -> subprocess.CompletedProcess[str] | None:
-    """Runs a command of SLURM; None if it is not there or its controller does not answer."""
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-
-
-def _requested(options: SlurmOptions, name: str) -> list[str]:
-    """What both kinds of jobs ask for. Options that come later win, so that `extra` may change the first ones."""
-    given = {
-        "partition": options.partition,
-        "time": options.time,
-        "gpus": options.gpus or None,
-        "mem": options.memory,
-        "account": options.account,
-        "qos": options.qos,
-    }
-    return [
-        *("--nodes=1", "--ntasks=1", f"--cpus-per-task={options.cpus}", "--requeue", "--open-mode=append"),
-        f"--job-name={name}",
-        *(f"--{option}={value}" for option, value in given.items() if value is not None),
-        *options.extra,
-    ]
-
-
-def _text(requested: Sequence[str], folder: Path, log: str, directory: Path, body: Sequence[str]) -> str:
-    """A batch script. The log's name is a pattern of sbatch's; the folder's is not."""
-    pattern = str(folder).replace("%", "%%") + f"/{log}"
-    return "\n".join(
-        (
-            "#!/bin/bash",
-            *(f"#SBATCH {_directive(option)}" for option in (*requested, f"--output={pattern}")),
-            "set -eu",
-            f"cd -- {shlex.quote(str(directory))}",
-            *body,
-            "",
-        )
-    )
-
-
-def _directive(option: str) -> str:
-    """An option as sbatch reads it in a script: in double quotes where it needs them, without the shell's expansions."""
-    name, equals, value = option.partition("=")
-    if "\\" in value or not value.isprintable():
-        raise ValueError(f"a path for SLURM must be printable and without backslashes, got {value!r}; give another --out")
-    plain = re.fullmatch(r"[\w.,:%/@+=-]*", value, flags=re.ASCII)
-    return option if plain else name + equals + '"' + value.replace('"', '\\"') + '"'
-
-
-def _job_name(out: Path) -> str:
-    """After the folder of the study, so that `squeue --name` and `scancel --name` take all its jobs together."""
-    return re.sub(r"[^\w.-]", "_", Path(os.path.abspath(out)).name, flags=re.ASCII)
-
-
-@contextmanager
-def _launch_folder(out: Path) -> Iterator[Path]:
-    """Makes a folder for a submission, as an absolute path; removes it again on an error."""
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-    folder = Path(os.path.abspath(out)) / "launch" / f"{moment}-{socket.gethostname()}-{os.getpid()}"
-    folder.mkdir(parents=True)
-    try:
-        yield folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-
-
-def _sbatch(path: Path, text: str) -> str:
-    """Writes a script and submits it; the number of its job."""
-    path.write_text(text, encoding="utf-8")
-    inherited = {name: value for name, value in os.environ.items() if name == "SLURM_CONF" or not name.startswith("SLURM_")}
-    try:
-        done = subprocess.run(["sbatch", "--parsable", str(path)], env=inherited, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise ValueError(
-            f"--launcher slurm needs SLURM's sbatch, which cannot be run here ({error.strerror}); call the command where the "
-            "cluster takes jobs, or use --launcher processes"
-        ) from error
-    if done.returncode != 0:
-        message = done.stderr.strip().removeprefix("sbatch: error: ")
-        remedy = next(
-            (remedy for part, remedy in _REMEDIES.items() if part.lower() in message.lower()), "change the flags --slurm"
-        )
-        raise ValueError(f"sbatch refused the job: {message}; {remedy}")
-    return done.stdout.strip().partition(";")[0]
