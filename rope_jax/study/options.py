@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 
-
 class Watch:
     """What is told how the work goes; this one tells nobody."""
 
