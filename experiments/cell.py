@@ -55,28 +55,30 @@ def _train(
     cell: Cell, folder: CellFolder, progress: Progress, title: str, checkpoint_seconds: float, check: Callable[[], None]
 ) -> TrainState:
     """Trains from the last checkpoint, or from the beginning."""
+    folders = [folder.checkpoints / str(seed) for seed in cell.seeds]
     try:
-        state = checkpoint.load(folder.checkpoints, cell)
+        state = checkpoint.load(folders, cell)
     except checkpoint.DamagedCheckpointError as error:
         raise DamagedError(str(error)) from error
     start = 0 if state is None else int(state.step[0])
     folder.start(cell, start)
     bar = progress.add_task(title, total=cell.train.steps, completed=start, status="compiling")
-    chunk_began: float | None = None  # the first chunk is not timed: compiling is part of it
     saved = time.monotonic()
-    for now in fit(cell, state):
+
+    def is_due(step: int) -> bool:
+        return time.monotonic() - saved >= checkpoint_seconds
+
+    for now in fit(cell, state, wanted=is_due):
         check()
-        state = now.state
-        speed = round((now.step - start) / (time.monotonic() - chunk_began), 2) if chunk_began else None
+        speed = round((now.step - start) / now.seconds, 2)
         losses = [float(loss) if np.isfinite(loss) else None for loss in now.losses]
         folder.log({"step": now.step, "loss": losses, "steps_per_second": speed})
-        status = f"loss {np.mean(now.losses):.4f}" + (f"  {speed:.1f} steps/s" if speed is not None else "")
-        progress.update(bar, completed=now.step, status=status)
+        progress.update(bar, completed=now.step, status=f"loss {np.mean(now.losses):.4f}  {speed:.1f} steps/s")
         start = now.step
-        if now.step == cell.train.steps or time.monotonic() - saved >= checkpoint_seconds:
-            checkpoint.save(folder.checkpoints, state)
+        if now.state is not None:
+            state = now.state
+            checkpoint.save(folders, state)
             saved = time.monotonic()
-        chunk_began = time.monotonic()
     progress.remove_task(bar)
     if state is None:
         raise RuntimeError("a cell has at least one step")

@@ -169,7 +169,7 @@ def main(arguments: list[str]) -> None:
             if todo:
                 # JAX is set up and the training code imported only now: errors in the command were reported before
                 with refusing(when=is_refusal):
-                    devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
+                    devices.configure(compilation_cache=given.compilation_cache)
                     _require_possible(todo, force=given.force)
                     session = shlex.join(["python", "-m", "experiments.compare", *arguments])
                     run_cells(folder, todo, session, given.checkpoint_seconds, interrupt.check)

@@ -104,7 +104,7 @@ def cell_seconds(cell: Cell) -> float:
     training = _PRODUCTS_PER_STEP * train.steps * train.batch_size * _products(cell, middle)
     testing = sum(examples * _products(cell, length) for length, examples in cell.evaluate.examples_by_length.items())
     operations = 2 * replicas * (training + testing * len(cell.method.all_variants))
-    seconds = operations / machine.operations_per_second(replica_mesh(replicas).size)
+    seconds = operations / machine.operations_per_second(min(replicas, replica_mesh(replicas).size))
     return max(seconds, train.steps * _LEAST_SECONDS_PER_STEP)
 
 

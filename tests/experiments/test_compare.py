@@ -252,7 +252,7 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config
     whole = read_rows(out / "rows.jsonl")
     assert whole == [row for row in read_rows(finished / "rows.jsonl") if (row["task"], row["encoder"]) == ("copy", "RoPE")]
     shutil.rmtree(out)
-    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda steps: 4)
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left: 4)
     log = experiments.cell.CellFolder.log
 
     def stop(folder, metrics):
@@ -266,7 +266,7 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config
     assert ended.value.code == 130
     monkeypatch.setattr(experiments.cell.CellFolder, "log", log)
     [folder] = (out / "cells").iterdir()
-    assert [path.name for path in (folder / "checkpoint").iterdir()] == ["4"]
+    assert [path.name for path in (folder / "checkpoint" / "0").iterdir()] == ["4"]
     main(command)
     assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [4, 8]
     assert read_rows(out / "rows.jsonl") == whole
@@ -301,12 +301,12 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(run, toy, capsys):
     folder = out / "cells" / toy.cells()[0].id
     (folder / "rows.jsonl").unlink()
     (out / "rows.jsonl").unlink()
-    (folder / "checkpoint" / "8" / "_METADATA").write_text("{")
+    (folder / "checkpoint" / "1" / "8" / "state" / "_METADATA").write_text("{")
     with pytest.raises(SystemExit) as ended:
         main(command)
     said = capsys.readouterr().err
     assert ended.value.code == 2
-    assert re.search(r"error: checkpoint .*checkpoint/8 cannot be read .*; delete it to train that cell again", said)
+    assert re.search(r"error: checkpoint .*checkpoint/1/8 cannot be read .*; delete it to train again from the beginning", said)
 
 
 def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
