@@ -15,6 +15,9 @@ class Watch:
     def ended(self) -> None:
         """It is done, or given up."""
 
+    def finished(self, name: str) -> None:
+        """All work on some trainings is done; their rows are written."""
+
     def said(self, text: str) -> None:
         """A remark for the user."""
 

@@ -282,7 +282,7 @@ def test_a_training_without_rows_is_evaluated_without_training(run, toy, monkeyp
 def test_an_interrupted_training_goes_on_from_its_checkpoint_to_the_same_rows(config, finished, tmp_path, monkeypatch):
     out = tmp_path / "out"
     command = [str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy", "--checkpoint-seconds", "0"]
-    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda steps: 4)
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left: 4)
     log = TrainingFolder.log
 
     def stop(folder, entry):
@@ -357,7 +357,7 @@ def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
     assert re.sub(r"least .*", "least ...", said).splitlines() == [
         "note: 'RoPE', 'DynamicNTK' has original_length=8, but training on copy goes up to 6 input positions",
         "estimate: at least ...",
-        "copy, RoPE, seeds 0, 1 are finished",  # where no bar is shown
+        "copy, RoPE, seeds 0, 1: finished",  # where no bar is shown
     ]
 
 
@@ -586,7 +586,7 @@ def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
     written = first.read_bytes(), first.stat().st_mtime_ns
     again = subprocess.run(long, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert (first.read_bytes(), first.stat().st_mtime_ns) == written
-    assert again.stderr.splitlines()[1:] == ["reverse(alphabet=4), RoPE, seeds 0, 1 are finished"]  # not a terminal: no progress bar
+    assert again.stderr.splitlines()[1:] == ["reverse, RoPE, seeds 0, 1: finished"]  # not a terminal: no progress bar
     assert read_rows(out / "rows.jsonl") == [row for row in read_rows(finished / "rows.jsonl") if row["encoder"] == "RoPE"]
     assert re.search(r"^reverse\(alphabet=4\)  RoPE, as-trained ", again.stdout, re.MULTILINE)
 
