@@ -140,7 +140,11 @@ def prepare(given: Arguments, experiment: Experiment, store: Store, only: set[st
     command.remark(str(estimate))
     if not given.force:
         estimate.require_possible()
-    check_evaluation(cells[0])
+    try:
+        check_evaluation(cells[0])
+    except Exception as error:  # a fault of a class of the user's is recorded with its training
+        if isinstance(error, ValueError) and is_refusal(error):
+            raise
 
 
 if __name__ == "__main__":

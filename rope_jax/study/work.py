@@ -127,6 +127,7 @@ class Worker:
         except OSError:
             raise  # of the disk, which all trainings share
         except Exception as error:
+            self.stop.check()  # JAX may have made it of an interrupt
             if _is_memory(error) and len(group) > 1:
                 for one in group:
                     self._run_recording_failures([one])
@@ -227,9 +228,7 @@ class Worker:
             raise RuntimeError("a training has at least one step")
         return state
 
-    def _log(
-        self, folders: list[TrainingFolder], told: list[Tracker], now: Progress, steps: int
-    ) -> None:
+    def _log(self, folders: list[TrainingFolder], told: list[Tracker], now: Progress, steps: int) -> None:
         speed = steps / max(now.seconds, 1e-9)
         for folder, tracker, loss in zip(folders, told, now.losses, strict=True):
             values = {"steps_per_second": round(speed, 2)} | ({"loss": float(loss)} if np.isfinite(loss) else {})
