@@ -92,7 +92,9 @@ class Arguments:
         if not self.metrics:
             raise ValueError(f"--metrics must name at least one metric, such as {METRICS[0]}")
         if self.launcher not in LAUNCHERS:
-            raise ValueError(f"--launcher must be one of {', '.join(LAUNCHERS)}, got {self.launcher!r}{perhaps(self.launcher, LAUNCHERS)}")
+            raise ValueError(
+                f"--launcher must be one of {', '.join(LAUNCHERS)}, got {self.launcher!r}{perhaps(self.launcher, LAUNCHERS)}"
+            )
         for name in ("jobs", "seeds_per_job", "cores", "devices_per_seed"):
             value = getattr(self, name)
             if value is not None and value < 1:

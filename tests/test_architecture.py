@@ -29,7 +29,7 @@ ONLY = {  # which modules may import a library
     "optax": {"optimizers", "training.train"},
     "orbax": {"training.checkpoint"},
     "matplotlib": {"report.plots"},
-    "tabulate": {"report.tables"},
+    "tabulate": {"report.tables", "study.dry_run"},
 }
 
 

@@ -55,7 +55,11 @@ def _settings(lines: Sequence[Curve]) -> list[str]:
         notes.append(
             f"Training settings were chosen for each task and method by the best mean {labels.axis(metric)} over "
             f"seeds {', '.join(map(str, seeds))} at lengths {', '.join(map(str, lengths))}"
-            + (f"; of these seeds, {', '.join(map(str, shared))} are in the table too." if shared else ", which are not in the table.")
+            + (
+                f"; of these seeds, {', '.join(map(str, shared))} are in the table too."
+                if shared
+                else ", which are not in the table."
+            )
         )
     for (task, method), line in by_method.items():
         tried = [f"{trial.settings or 'as in the experiment'} ({_mean(trial)})" for trial in line.trials]

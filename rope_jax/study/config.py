@@ -252,7 +252,9 @@ class Experiment(TypedDataclass):
         for task in self.tasks:
             names = [metric.name for metric in (*task.metrics, *self.evaluate.metrics)]
             if tune.metric not in names:
-                raise ValueError(f"Tune metric {tune.metric!r} is not measured on {described(task)}; choose one of {', '.join(names)}")
+                raise ValueError(
+                    f"Tune metric {tune.metric!r} is not measured on {described(task)}; choose one of {', '.join(names)}"
+                )
 
     def _check_methods(self, task: Task, methods: list[Method]) -> None:
         """Raises ValueError unless the methods for a task train different things under different names."""

@@ -162,7 +162,9 @@ def _training(trainings: Path, row: Row) -> tuple[Cell, TrainingFolder]:
     """The training of a row, as its folder describes it."""
     folder = TrainingFolder(trainings / training_name(row["task"], row["encoder"], row["policy"], row["seed"], row["training"]))
     if not folder.path.is_dir():
-        raise ValueError(f"{folder.path} does not exist; only rows are kept there. Run the study with this folder to train the model again")
+        raise ValueError(
+            f"{folder.path} does not exist; only rows are kept there. Run the study with this folder to train the model again"
+        )
     made = {name: from_json(value) for name, value in read_object(folder.path / "training.json").items()}
     cell = Cell(
         task=made["task"],

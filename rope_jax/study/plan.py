@@ -78,18 +78,16 @@ def make_plan(experiment: Experiment, store: Store) -> Plan:
 
 
 def lacking(plan: Plan, store: Store) -> Iterator[Lacking]:
-    """What is to be run: neither measured nor failed. Trainings with damaged files are left out; see `damaged`."""
+    """What is to be run: neither measured nor failed. Every row is read. Trainings with damaged files are left out: see `gather`."""
     for planned in plan.planned:
-        wanted = frozenset(planned.cell.measurements.values())
         for seed in planned.cell.seeds:
             try:
-                if store.holds(planned.cell, seed, wanted) or store.training(planned.cell, seed).failure() is not None:
-                    continue
                 there = store.measured(planned.cell, seed)
+                missing = frozenset(pair for pair, measurement in planned.cell.measurements.items() if measurement not in there)
+                if missing and store.training(planned.cell, seed).failure() is None:
+                    yield Lacking(planned=planned, seed=seed, pairs=missing)
             except DamagedError:
                 continue
-            missing = frozenset(pair for pair, measurement in planned.cell.measurements.items() if measurement not in there)
-            yield Lacking(planned=planned, seed=seed, pairs=missing)
 
 
 def progress(experiment: Experiment, store: Store) -> tuple[int, int]:

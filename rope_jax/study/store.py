@@ -327,15 +327,13 @@ def open_store(path: Path) -> Store:
     Raises:
       ValueError: path names a file, holds other files or an earlier layout, or cannot be written. Nothing is changed then.
     """
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file; give a folder, which need not exist")
-    if not path.exists():
-        _require_writable(path)
-        return Store(path)
-    _require_store(path)
     try:
-        with tempfile.TemporaryFile(dir=path):
-            pass  # an existing folder may still refuse files
+        if path.exists() and not path.is_dir():
+            raise ValueError(f"{path} is a file; give a folder, which need not exist")
+        if path.exists():
+            _require_store(path)
+        with _made(path), tempfile.TemporaryFile(dir=path):
+            pass  # a folder that exists may still refuse files
     except OSError as error:
         raise ValueError(f"The folder {path} cannot be written ({error.strerror}); give a folder that can") from error
     return Store(path)
@@ -351,15 +349,13 @@ def read_store(path: Path) -> Store:
     return Store(path)
 
 
-def _require_writable(path: Path) -> None:
-    """Raises ValueError unless a folder that does not exist can be made; what is made to find out is removed again."""
+@contextlib.contextmanager
+def _made(path: Path) -> Iterator[None]:
+    """Makes a folder and those above it; in the end, removes those of them that it made and that are empty."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
-        path.mkdir(parents=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise ValueError(f"The folder {path} cannot be written ({error.strerror}); give a folder that can") from error
+        path.mkdir(parents=True, exist_ok=True)
+        yield
     finally:
         for folder in missing:
             with contextlib.suppress(OSError):  # it was never made, or another process uses it

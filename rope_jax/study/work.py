@@ -135,7 +135,9 @@ class Worker:
             for one in group:
                 folder = self.store.training(one.planned.cell, one.seed)
                 folder.fail(reason, session=self.session.path.stem, traceback=traceback.format_exc())
-                self.watch.said(f"{title(one.planned, one.seed)} failed: {reason}; {folder.path / 'failed.json'} has the traceback")
+                self.watch.said(
+                    f"{title(one.planned, one.seed)} failed: {reason}; {folder.path / 'failed.json'} has the traceback"
+                )
         finally:
             self.watch.ended()
 
@@ -160,7 +162,9 @@ class Worker:
         work = {"training_seconds": trained - began, "evaluation_seconds": time.monotonic() - trained}
         peak = machine.peak_bytes()
         for folder in folders:
-            self.session.note({"training": folder.path.name, "measurements": len(pairs), "together": len(group), **work, "peak_bytes": peak})
+            self.session.note(
+                {"training": folder.path.name, "measurements": len(pairs), "together": len(group), **work, "peak_bytes": peak}
+            )
 
     def _trained(self, planned: Planned, cell: Cell, folders: list[TrainingFolder]) -> TrainState:
         """The states after training. Seeds that stand at the same step are trained together."""
@@ -192,7 +196,9 @@ class Worker:
         with contextlib.ExitStack() as stack:
             for number, now in enumerate(fit(cell, state, wanted=wanted, devices_per_seed=self.options.devices_per_seed)):
                 if number == 0:
-                    stack.enter_context(self.stop.deferred())  # before this, a stop loses nothing, and may come while XLA compiles
+                    stack.enter_context(
+                        self.stop.deferred()
+                    )  # before this, a stop loses nothing, and may come while XLA compiles
                 self._log(cell, folders, now.step, now.losses, now.steps_per_second)
                 if now.state is not None:
                     state = now.state
