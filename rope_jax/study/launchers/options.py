@@ -73,8 +73,7 @@ class SlurmOptions(TypedDataclass):
             match = _OPTION.fullmatch(option)
             if match is None or not option.isprintable():
                 raise ValueError(
-                    "slurm.extra must hold long options of sbatch without their dashes, such as constraint=a100, got "
-                    f"{option!r}"
+                    f"slurm.extra must hold long options of sbatch without their dashes, such as constraint=a100, got {option!r}"
                 )
             if match[1] in _SET_BY_THE_SCRIPT:
                 raise ValueError(f"slurm.extra must not hold {match[1]}, which the launcher sets itself; leave it out")
