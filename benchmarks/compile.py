@@ -45,7 +45,7 @@ class CompileBenchmark(ModelBenchmark):
         self.cell(self.length, 0.0, replicas=1)  # raises ValueError for sizes that do not fit together
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
-        devices.configure(replicas=harness.cores())
+        devices.configure()
         log(f"{self.num_layers} layers, {self.length} symbols ...")
         with tempfile.TemporaryDirectory() as folder:
             calls = self.calls(folder)

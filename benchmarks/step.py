@@ -79,7 +79,7 @@ class StepBenchmark(ModelBenchmark):
         return [self.cell(length, rate, replicas=replicas, shortest=self.shortest) for length, rate in combinations]
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
-        devices.configure(replicas=self.replicas or harness.cores())
+        devices.configure()
         if reason := harness.why_missing(["torch"]):
             log(f"torch: {reason}")
         rows = []

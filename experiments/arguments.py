@@ -13,6 +13,7 @@ from rope_jax.study.config import Experiment, Method
 from rope_jax.study.launchers import LAUNCHERS
 from rope_jax.study.launchers.options import SlurmOptions
 from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
+from rope_jax.study.tracking import require_trackers
 from rope_jax.study.tune import with_settings
 
 METRICS = ("exact_match", "token_accuracy")  # shown by default
@@ -45,6 +46,7 @@ class Arguments:
       reuse: folders whose trainings are taken over where they are the same.
       finished_before: of the job after an array of SLURM: how many trainings were finished before it.
       training: run only the trainings with these identities; for `python -m experiments.cell`.
+      track: tell the losses to these as well: tensorboard, wandb.
       checkpoint_seconds: a checkpoint is written when this much time has passed since the last, and at the end of training.
       cores: how many cores to use; all that are granted if not given.
       devices_per_seed: split the batch of each seed over so many devices.
@@ -77,6 +79,7 @@ class Arguments:
     reuse: tuple[command.PathArgument, ...] = ()
     finished_before: int | None = None
     training: tuple[str, ...] = ()
+    track: tuple[str, ...] = ()
     checkpoint_seconds: float = 20.0
     cores: int | None = None
     devices_per_seed: int = 1
@@ -95,6 +98,7 @@ class Arguments:
             raise ValueError(
                 f"--launcher must be one of {', '.join(LAUNCHERS)}, got {self.launcher!r}{perhaps(self.launcher, LAUNCHERS)}"
             )
+        require_trackers(self.track)
         for name in ("jobs", "seeds_per_job", "cores", "devices_per_seed"):
             value = getattr(self, name)
             if value is not None and value < 1:

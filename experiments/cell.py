@@ -101,6 +101,7 @@ def launch(
         checkpoint_seconds=given.checkpoint_seconds,
         seeds_together=given.seeds_per_job,
         devices_per_seed=given.devices_per_seed,
+        trackers=given.track,
     )
     return Launch(
         experiment=experiment,

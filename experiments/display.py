@@ -46,6 +46,10 @@ class Display(Watch):
             self._bar.remove_task(self._task)
             self._task = None
 
+    def finished(self, name: str) -> None:
+        if not self._shown:
+            command.remark(f"{name}: finished")
+
     def said(self, text: str) -> None:
         if self._shown:
             self._bar.console.print(text, markup=False, highlight=False)

@@ -21,8 +21,7 @@ from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy, Reverse
 from rope_jax.training import devices
 
-devices.configure(replicas=2)
-jax.config.update("jax_num_cpu_devices", 2)  # even on one core
+devices.configure(cores=2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 

@@ -30,6 +30,8 @@ ONLY = {  # which modules may import a library
     "orbax": {"training.checkpoint"},
     "matplotlib": {"report.plots"},
     "tabulate": {"report.tables", "study.dry_run"},
+    "tensorboardX": {"study.tracking"},
+    "wandb": {"study.tracking"},
 }
 
 

@@ -102,7 +102,7 @@ def cell_seconds(cell: Cell) -> float:
     replicas, variants = len(cell.seeds), len(cell.method.all_variants)
     measuring = sum(measuring_operations(cell, length) for length in cell.evaluate.lengths)
     operations = replicas * (training_operations(cell) + variants * measuring)
-    seconds = operations / machine.operations_per_second(replica_mesh(replicas).size)
+    seconds = operations / machine.operations_per_second(min(replicas, replica_mesh(replicas).size))
     return max(seconds, cell.train.steps * _LEAST_SECONDS_PER_STEP)
 
 

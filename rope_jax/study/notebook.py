@@ -151,10 +151,9 @@ def trained(out: str | Path, *, method: str, seed: int, task: str | None = None)
     if not found:
         raise ValueError(f"the rows of {out} have no training with {wanted}")
     cell, folder = _training(read_store(Path(out)).path / "trainings", found[0])
-    state = checkpoint.load([folder.checkpoints], cell)
-    if state is None:
+    params = checkpoint.load_params(folder.checkpoints, cell)
+    if params is None:
         raise ValueError(f"{folder.checkpoints} holds no checkpoint; run the study with this folder to train the model again")
-    params = jax.tree.map(lambda leaf: jnp.asarray(devices.fetch(leaf)[0]), state.params)
     return params, Model(task=cell.task, encoder=cell.method.encoder, policy=cell.method.policy, config=cell.model)
 
 

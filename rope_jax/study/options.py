@@ -2,10 +2,6 @@
 
 from dataclasses import dataclass
 
-from rope_jax.study.config import Cell
-from rope_jax.study.rows import Row
-from rope_jax.study.store import TrainingFolder
-
 
 class Watch:
     """What is told how the work goes; this one tells nobody."""
@@ -19,11 +15,11 @@ class Watch:
     def ended(self) -> None:
         """It is done, or given up."""
 
+    def finished(self, name: str) -> None:
+        """All work on some trainings is done; their rows are written."""
+
     def said(self, text: str) -> None:
         """A remark for the user."""
-
-    def logged(self, folder: TrainingFolder, cell: Cell, seed: int, entry: Row) -> None:
-        """A line was added to the log of a training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +30,10 @@ class Options:
       checkpoint_seconds: a checkpoint is written when this much time has passed since the last, and at the end of training.
       seeds_together: so many seeds of a cell are trained in one program at most; None is all that are missing.
       devices_per_seed: on how many devices the batch of a seed is split.
+      trackers: names of `tracking.TRACKERS`, which are told the losses of each training.
     """
 
     checkpoint_seconds: float = 20.0
     seeds_together: int | None = None
     devices_per_seed: int = 1
+    trackers: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ import numpy as np
 
 from rope_jax.study import machine
 from rope_jax.study.config import Cell, Experiment
-from rope_jax.study.files import DamagedError
+from rope_jax.study.files import DamagedError, read_object
 from rope_jax.study.gather import title
 from rope_jax.study.options import Options, Watch
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
@@ -25,10 +25,11 @@ from rope_jax.study.provenance import Maker
 from rope_jax.study.rows import Row, completed
 from rope_jax.study.stop import Stop, StopRequest
 from rope_jax.study.store import Session, Store, TrainingFolder
-from rope_jax.training import checkpoint, devices
+from rope_jax.study.tracking import Tracker, trackers
+from rope_jax.training import checkpoint
 from rope_jax.training.evaluate import check_evaluation, evaluate
 from rope_jax.training.numbers import split_numbers
-from rope_jax.training.train import TrainState, fit
+from rope_jax.training.train import Progress, TrainState, fit
 
 _WAIT_SECONDS = 0.5  # between looks at trainings that others have locked
 
@@ -161,6 +162,7 @@ class Worker:
             folder.finish(signed)
         work = {"training_seconds": trained - began, "evaluation_seconds": time.monotonic() - trained}
         peak = machine.peak_bytes()
+        self.watch.finished(_title(planned, cell))
         for folder in folders:
             self.session.note(
                 {"training": folder.path.name, "measurements": len(pairs), "together": len(group), **work, "peak_bytes": peak}
@@ -188,18 +190,32 @@ class Worker:
             folder.start(cell, seed, start)
         name = _title(planned, cell)
         self.watch.began(name, cell.train.steps, start)
-        saved = time.monotonic()
+        saved, reached = time.monotonic(), start
 
         def wanted(step: int) -> bool:
             return self.stop.requested or time.monotonic() - saved >= self.options.checkpoint_seconds
 
         with contextlib.ExitStack() as stack:
-            for number, now in enumerate(fit(cell, state, wanted=wanted, devices_per_seed=self.options.devices_per_seed)):
+            told = [
+                stack.enter_context(
+                    trackers(
+                        self.options.trackers,
+                        folder.path,
+                        title(planned, seed),
+                        read_object(folder.path / "training.json"),
+                        start=start,
+                        report=self.watch.said,
+                    )
+                )
+                for folder, seed in zip(folders, cell.seeds, strict=True)
+            ]
+            for number, now in enumerate(fit(cell, state, wanted=wanted)):
                 if number == 0:
                     stack.enter_context(
                         self.stop.deferred()
                     )  # before this, a stop loses nothing, and may come while XLA compiles
-                self._log(cell, folders, now.step, now.losses, now.steps_per_second)
+                self._log(folders, told, now, now.step - reached)
+                reached = now.step
                 if now.state is not None:
                     state = now.state
                     checkpoint.save(checkpoints, state)
@@ -211,23 +227,21 @@ class Worker:
             raise RuntimeError("a training has at least one step")
         return state
 
-    def _log(self, cell: Cell, folders: list[TrainingFolder], step: int, losses: np.ndarray, speed: float | None) -> None:
-        for folder, seed, loss in zip(folders, cell.seeds, losses, strict=True):
-            entry = {
-                "step": step,
-                "loss": float(loss) if np.isfinite(loss) else None,
-                "steps_per_second": None if speed is None else round(speed, 2),
-            }
-            folder.log(entry)
-            self.watch.logged(folder, cell, seed, entry)
-        status = f"loss {np.mean(losses):.4f}" + (f"  {speed:.1f} steps/s" if speed is not None else "")
-        self.watch.moved(step, status)
+    def _log(
+        self, folders: list[TrainingFolder], told: list[Tracker], now: Progress, steps: int
+    ) -> None:
+        speed = steps / max(now.seconds, 1e-9)
+        for folder, tracker, loss in zip(folders, told, now.losses, strict=True):
+            values = {"steps_per_second": round(speed, 2)} | ({"loss": float(loss)} if np.isfinite(loss) else {})
+            folder.log({"step": now.step, "loss": values.get("loss"), "steps_per_second": values["steps_per_second"]})
+            tracker.log(now.step, values)
+        self.watch.moved(now.step, f"loss {np.mean(now.losses):.4f}  {speed:.1f} steps/s")
 
     def _measure(self, planned: Planned, cell: Cell, state: TrainState, pairs: frozenset[tuple[str, int]]) -> list[Row]:
         """The rows of some measurements of all seeds, in the order of the config."""
         self.watch.began(f"{_title(planned, cell)}, evaluating", len(pairs))
         rows: list[Row] = []
-        for number, of_pair in enumerate(evaluate(cell, state.params, devices.fetch(state.diverged_at), only=pairs), 1):
+        for number, of_pair in enumerate(evaluate(cell, state.params, np.asarray(state.diverged_at), only=pairs), 1):
             self.stop.check()
             rows += of_pair
             self.watch.moved(number, "")

@@ -16,25 +16,57 @@ from rope_jax.encoders._internal import random
 from rope_jax.model import block_sizes
 
 AXIS = "replica"
+LEAST_CPU_DEVICES = 2  # see `replica_mesh`
+# one core computes a replica: products that several cores share are summed in another order
+ONE_CORE = {"xla_cpu_multi_thread_eigen": False}
 
 
 class NoDevicesError(ValueError):
     """JAX has no devices to run on; the message says what to change."""
 
 
-def configure(*, replicas: int, compilation_cache: bool = True) -> None:
+def kind() -> str:
+    """The kind of the devices that programs run on: "cpu", or the name of the accelerator."""
+    return jax.devices()[0].device_kind
+
+
+def visible_accelerators() -> list[str]:
+    """The GPUs of this machine, as CUDA_VISIBLE_DEVICES names them, without a look by JAX, which would take their memory.
+
+    [] where there are none, or JAX_PLATFORMS leaves them out.
+    """
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if platforms and not {"cuda", "gpu"} & set(platforms.split(",")):
+        return []
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return [name for name in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if name]
+    known = Path("/proc/driver/nvidia/gpus")
+    return [str(number) for number in range(len(list(known.iterdir())))] if known.is_dir() else []
+
+
+def cores_granted() -> int:
+    """How many cores this process may use: of its affinity, or fewer where SLURM grants fewer."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    granted = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(cores, max(1, int(granted))) if granted.isdecimal() else cores
+
+
+def configure(*, cores: int | None = None, compilation_cache: bool = True) -> None:
     """Configures JAX. Call it before the first array is made.
 
     Args:
-      replicas: how many will run at once; on a CPU, up to that many virtual devices are made, at most one per core.
+      cores: how many to use on a CPU, each as a virtual device; None uses those that are granted. There are two devices at least,
+        which then share a core; see `replica_mesh`.
       compilation_cache: whether compiled programs are kept on disk, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
 
     Raises:
       NoDevicesError: JAX finds no devices of the platforms that JAX_PLATFORMS names.
+      ValueError: `cores` is below 1.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if cores is not None and cores < 1:
+        raise ValueError(f"cores must be at least 1, got {cores}; leave it out to use those that are granted")
     with contextlib.suppress(RuntimeError):  # JAX already runs, as in a notebook, and keeps its devices
-        jax.config.update("jax_num_cpu_devices", max(1, min(cores, replicas)))
+        jax.config.update("jax_num_cpu_devices", max(LEAST_CPU_DEVICES, cores or cores_granted()))
     if not compilation_cache:
         jax.config.update("jax_enable_compilation_cache", False)
     if not jax.config.values["jax_compilation_cache_dir"]:
@@ -67,16 +99,21 @@ def default_flags() -> Iterator[None]:
         yield
 
 
-def names(replicas: int) -> list[str]:
-    """The devices that this number of replicas uses, each as a string such as "cpu:0 (cpu)"."""
-    return [f"{device.platform}:{device.id} ({device.device_kind})" for device in replica_mesh(replicas).devices]
+def names() -> list[str]:
+    """All devices, each as a string such as "cpu:0 (cpu)"."""
+    return [f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()]
 
 
 def replica_mesh(replicas: int) -> Mesh:
-    """A mesh over the fewest devices that take the fewest rounds: 10 replicas on 8 devices take two rounds, as they do on 5."""
+    """A mesh over the fewest devices that take the fewest rounds: 10 replicas on 8 devices take two rounds, as they do on 5.
+
+    On a CPU it has two devices at least, where there are two: XLA compiles a program for one device in other steps, which round
+    otherwise, and a replica's results are not to depend on how many there are.
+    """
     devices = jax.devices()
     rounds = -(-replicas // len(devices))
-    return Mesh(devices[: -(-replicas // rounds)], (AXIS,))
+    least = LEAST_CPU_DEVICES if block_sizes.on_cpu() else 1
+    return Mesh(devices[: max(least, -(-replicas // rounds))], (AXIS,))
 
 
 def replica_sharding(replicas: int) -> NamedSharding:
@@ -94,14 +131,16 @@ def over_replicas(function: Callable[[Any, Any], Any], replicas: int) -> Callabl
     """Maps function(replica, shared) over replicas: the first argument and the result get a leading replica axis.
 
     The axis is split over the devices, filled up with copies of the last replica where it does not divide evenly. The replicas of
-    one device are vmapped on an accelerator, and run one after the other on a CPU, where vmapping them is no faster.
+    one device are vmapped on an accelerator. On a CPU they run one after the other, and copies are not computed.
     """
     mesh = replica_mesh(replicas)
     missing = -replicas % mesh.size
 
     def on_one_device(stacked: Any, shared: Any) -> Any:
         if block_sizes.on_cpu():
-            return jax.lax.map(lambda replica: function(replica, shared), stacked)
+            rounds = (replicas + missing) // mesh.size
+            present = jnp.clip(replicas - rounds * jax.lax.axis_index(AXIS), 0, rounds)
+            return _one_by_one(function, present, stacked, shared)
         return jax.vmap(function, in_axes=(0, None))(stacked, shared)
 
     # nothing is communicated between replicas, so there is nothing for check_vma to check
@@ -113,3 +152,23 @@ def over_replicas(function: Callable[[Any, Any], Any], replicas: int) -> Callabl
         return jax.lax.with_sharding_constraint(out, replica_sharding(replicas))
 
     return filled if missing else split
+
+
+def _one_by_one(function: Callable[[Any, Any], Any], count: jax.Array, stacked: Any, shared: Any) -> Any:
+    """The first `count` results of a map over a leading axis; zeros stand for the others.
+
+    The compiler does not know `count`. It would drop a loop that it knows to run once, and then round otherwise.
+    """
+
+    def of(index: jax.Array) -> Any:
+        one = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), stacked)
+        return function(one, shared)
+
+    def add(index: jax.Array, results: Any) -> Any:
+        return jax.tree.map(
+            lambda all_results, one: jax.lax.dynamic_update_index_in_dim(all_results, one, index, 0), results, of(index)
+        )
+
+    length = jax.tree.leaves(stacked)[0].shape[0]
+    shapes = jax.eval_shape(of, jax.ShapeDtypeStruct((), jnp.int32))
+    return jax.lax.fori_loop(0, count, add, jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes))

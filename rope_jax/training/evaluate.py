@@ -5,8 +5,9 @@ a few buckets, so that all lengths in one share it too. Teacher forcing is enoug
 exactly if greedy decoding, which then reads those same tokens, gives the exact answer.
 """
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
@@ -24,36 +25,62 @@ from rope_jax.policies import Policy
 from rope_jax.study.config import Cell, ResolvedVariant
 from rope_jax.study.rows import row
 from rope_jax.study.serialization import json_hash
-from rope_jax.study.settings import ModelConfig
+from rope_jax.study.settings import EvaluateConfig, ModelConfig
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.metrics import Metric
 from rope_jax.training import microbatch
-from rope_jax.training.devices import default_flags, over_replicas, replica_sharding
+from rope_jax.training.devices import ONE_CORE, default_flags, over_replicas, replica_sharding
 from rope_jax.training.token_positions import token_positions
+
+MAX_SHARED_WORK = 0.03  # of compiling a program: lengths of less work than this share one
+MAX_PADDED_WORK = 1.0  # a length of more work has a program of its own
 
 _POSITIONS_KEY = 230_516  # test positions are drawn from this key, the length and the example alone
 
 Measured = dict[str, tuple[jax.Array, jax.Array]]  # the sum and the count of each metric, by its name
 
 
-def _work(cell: Cell, examples: int, length: int) -> float:
-    """About how long all models and variants take for one length, where compiling one program is 1 (measured on 2 cores)."""
-    model, tokens = cell.model, cell.task.input_length(length)
+def _work(task: Task, model: ModelConfig, examples: int, length: int) -> float:
+    """About how long one model takes for one length, where compiling one program is 1 (measured on 2 cores)."""
+    tokens = task.input_length(length)
     products = model.width * tokens * (4 * model.width + 2 * model.hidden + 2 * tokens) * model.num_layers
-    return products * examples * len(cell.method.all_variants) * len(cell.seeds) / 1e11
+    return products * examples / 1e11
 
 
-def _padded_lengths(cell: Cell) -> dict[int, int]:
-    """What each length of a cell is padded to; only lengths with equal numbers of examples can share a program."""
-    lengths_by_examples: dict[int, list[int]] = {}
-    for length, examples in cell.evaluate.examples_by_length.items():
-        lengths_by_examples.setdefault(examples, []).append(length)
-    padded: dict[int, int] = {}
-    for examples, lengths in lengths_by_examples.items():
-        buckets = microbatch.bucket_lengths(lengths, partial(_work, cell, examples), compile_cost=1.0)
-        padded |= {length: microbatch.padded_length(length, buckets) for length in lengths}
-    return padded
+def _rung(length: int) -> int:
+    """The least of 8, 12, 16, 24, 32, 48, ... that is not below `length`."""
+    return next(rung << octave for octave in itertools.count() for rung in (8, 12) if rung << octave >= length)
+
+
+def _padded_length(cell: Cell, variant: ResolvedVariant, length: int, examples: int) -> int:
+    """What a length is padded to, so that lengths share programs: a rung of a fixed ladder.
+
+    Lengths up to twice the training length that cost little beside compiling share the first rung. A length that costs about as
+    much as compiling is not padded. Padding stops where the encoder or the policy has no more positions. Nothing of what else is
+    measured enters: padding changes rounding, and a measurement does not depend on its company.
+    """
+    work = partial(_work, cell.task, cell.model, examples)
+    if work(length) >= MAX_PADDED_WORK:
+        return length
+    rung, largest_shared = _rung(length), _rung(2 * cell.train.max_length)
+    while rung < largest_shared and work(_rung(rung + 1)) <= MAX_SHARED_WORK:
+        rung = _rung(rung + 1)
+    possible, impossible = length, rung + 1
+    while possible + 1 < impossible:
+        tried = rung if impossible > rung else (possible + impossible) // 2
+        possible, impossible = (tried, impossible) if _is_possible(cell, variant, tried) else (possible, tried)
+    return possible
+
+
+def _is_possible(cell: Cell, variant: ResolvedVariant, length: int) -> bool:
+    """Whether a variant can be measured on a length, by the checks of a config."""
+    method = replace(cell.method, encoder=variant.encoder, policy=variant.policy, variants=())
+    try:
+        replace(cell, method=method, evaluate=EvaluateConfig(lengths=(length,)))
+    except ValueError:
+        return False
+    return True
 
 
 @partial(jax.jit, static_argnames=("task", "examples", "max_length"))
@@ -99,7 +126,7 @@ class Program:
     metrics: tuple[Metric, ...] = ()
 
 
-@partial(jax.jit, static_argnames=("program",))
+@partial(jax.jit, static_argnames=("program",), compiler_options=ONE_CORE)
 def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, program: Program) -> Measured:
     """Measures all replicas on the test examples of one length.
 
@@ -152,24 +179,31 @@ def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array
     return measured
 
 
-def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[list[dict[str, Any]]]:
+def evaluate(
+    cell: Cell, params: Params, diverged_at: np.ndarray, *, only: Collection[tuple[str, int]] | None = None
+) -> Iterator[list[dict[str, Any]]]:
     """Evaluates a trained cell.
 
     Args:
       cell: what was trained.
       params: of all seeds, with a leading replica axis.
       diverged_at: int [S], from the TrainState.
+      only: the names of variants, each with a length, to measure; None is all of them. What is measured of one does not depend
+        on the others.
 
     Yields:
       For every variant and length, in the config's order, the rows of all seeds: one dict each, a line of rows.jsonl.
+
+    Raises:
+      ValueError: `only` names what the cell does not have.
     """
     replicas = len(cell.seeds)
     names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
-    for variant in cell.method.all_variants:
+    for variant, programs in _programs(cell, only):
         layers = as_layers(variant.encoder)
         reads_length = layers.requirements.length
         prepared = None if reads_length else _prepare(cell, layers, params, None)
-        for length, program in _programs(cell, variant):
+        for length, program in programs:
             examples = program.examples
             if reads_length:
                 prepared = _prepare(cell, layers, params, cell.task.input_length(length))
@@ -193,29 +227,46 @@ def evaluate(cell: Cell, params: Params, diverged_at: np.ndarray) -> Iterator[li
             ]
 
 
-def _programs(cell: Cell, variant: ResolvedVariant) -> Iterator[tuple[int, Program]]:
-    """Each length, with the program that measures a variant on it."""
-    padded = _padded_lengths(cell)
-    for length, examples in cell.evaluate.examples_by_length.items():
-        yield (
-            length,
-            Program(
-                task=cell.task,
-                examples=examples,
-                max_length=padded[length],
-                model=cell.model,
-                encoder=cell.method.encoder,
-                policy=variant.policy,
-                replicas=len(cell.seeds),
-                metrics=cell.evaluate.metrics,
-            ),
+def _programs(
+    cell: Cell, only: Collection[tuple[str, int]] | None
+) -> Iterator[tuple[ResolvedVariant, list[tuple[int, Program]]]]:
+    """Each variant with its lengths and the programs that measure it on them; of those in `only`, if that is given."""
+    every = {(variant.name, length) for variant in cell.method.all_variants for length in cell.evaluate.lengths}
+    for name, length in set(every if only is None else only) - every:
+        raise ValueError(
+            f"only holds ({name!r}, {length}), which the cell does not measure; add it to the config, or leave it out"
         )
+    for variant in cell.method.all_variants:
+        programs = [
+            (length, _program(cell, variant, length, examples))
+            for length, examples in cell.evaluate.examples_by_length.items()
+            if only is None or (variant.name, length) in only
+        ]
+        if programs:
+            yield variant, programs
 
 
-def check_evaluation(cell: Cell) -> None:
+def _program(cell: Cell, variant: ResolvedVariant, length: int, examples: int) -> Program:
+    return Program(
+        task=cell.task,
+        examples=examples,
+        max_length=_padded_length(cell, variant, length, examples),
+        model=cell.model,
+        encoder=cell.method.encoder,
+        policy=variant.policy,
+        replicas=len(cell.seeds),
+        metrics=cell.evaluate.metrics,
+    )
+
+
+def check_evaluation(cell: Cell, *, only: Collection[tuple[str, int]] | None = None) -> None:
     """Traces every program of a cell's evaluation and makes up rows, so that errors come before training.
 
     Evaluation uses the traces again.
+
+    Args:
+      cell: what will be trained.
+      only: as for `evaluate`.
 
     Raises:
       Exception: whatever the task, a policy, an encoder or a metric raises for these shapes.
@@ -227,9 +278,9 @@ def check_evaluation(cell: Cell) -> None:
     def stacked(one: jax.Array) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((replicas, *one.shape), one.dtype, sharding=replica_sharding(replicas))
 
-    for variant in cell.method.all_variants:
+    for variant, programs in _programs(cell, only):
         layers = as_layers(variant.encoder)
-        for length, program in _programs(cell, variant):
+        for length, program in programs:
             current = cell.task.input_length(length) if layers.requirements.length else None
             prepared = jax.eval_shape(partial(layers.prepare, length=current, dims=dims), encoding_params(params))
             models = jax.tree.map(stacked, (params, prepared))
@@ -256,6 +307,7 @@ def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> 
     return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds)))
 
 
-@partial(jax.jit, static_argnames=("layers", "dims"))
+@partial(jax.jit, static_argnames=("layers", "dims"), compiler_options=ONE_CORE)
 def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared:
-    return jax.vmap(lambda params: layers.prepare(params, None, dims))(learned)
+    replicas = jax.tree.leaves(learned)[0].shape[0]
+    return over_replicas(lambda params, _: layers.prepare(params, None, dims), replicas)(learned, ())

@@ -26,7 +26,7 @@ def launch(launch: Launch) -> bool:
     if not groups:
         return True
     pool = _Pool(
-        launch, slots=slots(launch.jobs, devices.granted_cores(launch.cores), devices.visible_accelerators(), len(groups))
+        launch, slots=slots(launch.jobs, launch.cores or devices.cores_granted(), devices.visible_accelerators(), len(groups))
     )
     try:
         pool.run()
