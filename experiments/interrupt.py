@@ -114,8 +114,12 @@ _own_process = False  # whether the process is one command and no more, so that 
 _current: Interrupt | None = None
 
 
-def stop_while_importing() -> None:
-    """Makes signals end the process at once if Python is just importing a command of this project, as `python -m` does."""
+def stop_while_importing() -> bool:
+    """Makes signals end the process at once if Python is just importing a command of this project, as `python -m` does.
+
+    Returns:
+      Whether it is.
+    """
     global _own_process
     modules = [argument.removeprefix("-m") for argument in sys.orig_argv[1:]]
     ours = any(module.split(".")[0] in ("experiments", "benchmarks") for module in modules)
@@ -125,6 +129,7 @@ def stop_while_importing() -> None:
         for number in (*_ALWAYS, *asked):
             if _is_default(number):
                 signal.signal(number, _end_at_once)
+    return _own_process
 
 
 def _is_default(number: int) -> bool:
@@ -195,15 +200,12 @@ def _watched(interrupt: Interrupt) -> Iterator[None]:
     receiver, sender = socket.socketpair()
     sender.setblocking(False)
     before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
-    hook = sys.unraisablehook
-    sys.unraisablehook = lambda what: None if isinstance(what.exc_value, KeyboardInterrupt) else hook(what)  # it is recorded
     threading.Thread(target=_watch, args=(interrupt, receiver), daemon=True).start()
     try:
         yield
     finally:
         signal.set_wakeup_fd(before)
         sender.close()
-        sys.unraisablehook = hook
 
 
 def _watch(interrupt: Interrupt, receiver: socket.socket) -> None:

@@ -31,6 +31,15 @@ class Cluster:
         lines = self.ask("squeue", "--states=all", "--noheader", "--array", "--format=%i %T").splitlines()
         return dict(line.split() for line in lines)
 
+    def jobs_of(self, name):
+        """The jobs of a name that run or wait."""
+        return self.ask("squeue", f"--name={name.replace(' ', '_')}", "--noheader", "--array", "--format=%i").split()
+
+    def waiting(self):
+        """The jobs that are queued again and wait for their time."""
+        lines = self.ask("squeue", "--states=PENDING", "--noheader", "--array", "--format=%i %r").splitlines()
+        return [line.split()[0] for line in lines if line.endswith(" BeginTime")]
+
     def signal(self, name, job):
         """Signals the steps of a job, without waiting for an answer: scancel tries again while the job ends."""
         with subprocess.Popen(["scancel", f"--signal={name}", job], stderr=subprocess.DEVNULL) as process:

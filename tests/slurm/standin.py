@@ -26,8 +26,7 @@ def count(out, training):
     while step < STEPS:
         if received:
             state.write_text(str(step))
-            names = "+".join(signal.Signals(number).name for number in received)
-            note(out, training, f"{names} at {step}")
+            note(out, training, f"{signal.Signals(received[0]).name} at {step}")  # SIGTERM may come twice
             sys.exit(143)
         time.sleep(0.05)
         step += step != HALT or (out / "go_on").exists()

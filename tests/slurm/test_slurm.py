@@ -80,6 +80,18 @@ def test_an_array_survives_all_that_can_happen_to_its_jobs(cluster, out):
     assert [(out / f"{one}.rows").read_text() for one in ("t0", "t2")] == ["0\n", "10\n"]
 
 
+def test_a_command_that_is_preempted_before_it_handles_signals_runs_again(cluster, out):
+    array = batch.submit(["bash", "-c", "echo >> starts; sleep 1000", "bash"], [["a"]], out, cluster.options)
+    starts = out.parent / "starts"
+    cluster.until(starts.exists, "it starts")
+    urgent = cluster.ask("sbatch", "--parsable", "--partition=high", "--ntasks=2", "--output=/dev/null", "--wrap=true")
+    cluster.until_ended(urgent)
+    cluster.start_now(f"{array}_0")
+    cluster.until(lambda: starts.read_text() == "\n\n", "it starts again")
+    cluster.ask("scancel", array)
+    cluster.until_ended(array)
+
+
 def test_a_job_that_is_cancelled_as_a_whole_stays_cancelled(cluster, out):
     """By the name that all jobs of a study have, the one after the array included."""
     array = batch.submit([sys.executable, str(STANDIN), str(out)], [["a"], ["b"], ["c"]], out, cluster.options)

@@ -53,6 +53,9 @@ def launch(launch: Launch) -> bool:
 def _again(arguments: Sequence[str], finished: int) -> list[str]:
     """The command after an array. What failed in the array is not tried again, or it might go on for ever."""
     kept = [argument for argument in arguments if argument not in ("--retry-failed", "--retry_failed")]
+    if "--finished-before" in kept:  # of the array before
+        place = kept.index("--finished-before")
+        del kept[place : place + 2]
     return [sys.executable, "-m", "experiments.compare", *kept, "--finished-before", str(finished)]
 
 

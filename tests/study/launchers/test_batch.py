@@ -13,22 +13,6 @@ from rope_jax.study.launchers.options import SlurmOptions
 HARD = 'it\'s "so" $HOME `x` %a #1 \u00e9'  # a name that is hard to quote
 
 
-@pytest.fixture
-def programs(tmp_path, monkeypatch):
-    """A folder of programs that come first on PATH; `write(name, text)` adds one in bash."""
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    for name in [name for name in os.environ if name.startswith("SLURM_")]:
-        monkeypatch.delenv(name)
-
-    def write(name, text):
-        (folder / name).write_text(f"#!/bin/bash\n{text}\n")
-        (folder / name).chmod(0o755)
-
-    return write
-
-
 def run_script(folder, command, index, status, state):
     """Runs the script of an array of two jobs; its exit status, what was run, in which folder, and what was asked of SLURM."""
     lines = folder / "jobs" / "trainings"
