@@ -13,8 +13,8 @@ from rope_jax.study.config import Cell, Experiment
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
 from rope_jax.study.store import Store
 
-# measured on 2 cores with the quickstart: the share of the speed of large matrix products that training and evaluation reach, and the
-# time to compile the programs of a task and method
+# measured on 2 cores with the quickstart: the share of the speed of large matrix products that training and evaluation reach,
+# and the time to compile the programs of a task and method
 _EFFICIENCY = 0.2
 _COMPILE_SECONDS = 6.0
 _MATRIX = 512  # rows and columns of the products whose speed is measured
@@ -105,8 +105,8 @@ def _totals(plan: Plan, work: Sequence[Work]) -> list[str]:
     if measurements:
         memory = max(_bytes(each.planned.cell) for each in work if each.measurements)
         lines.append(
-            f"about {operations / 1e9:.3g} GFLOP, about {cost.in_time(_seconds(work))} on this machine in one process, and at least "
-            f"{cost.in_bytes(memory)} of memory"
+            f"about {operations / 1e9:.3g} GFLOP, about {cost.in_time(_seconds(work))} on this machine in one process, and at "
+            f"least {cost.in_bytes(memory)} of memory"
         )
     if plan.undecided:
         lines.append(f"{plan.undecided} pairs of task and method are not counted: their settings are chosen after the trials")

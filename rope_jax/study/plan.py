@@ -78,7 +78,7 @@ def make_plan(experiment: Experiment, store: Store) -> Plan:
 
 
 def lacking(plan: Plan, store: Store) -> Iterator[Lacking]:
-    """What is to be run: neither measured nor failed. Every row is read. Trainings with damaged files are left out: see `gather`."""
+    """What is to be run: neither measured nor failed. Every row is read. Damaged trainings are left out: see `gather`."""
     for planned in plan.planned:
         for seed in planned.cell.seeds:
             try:

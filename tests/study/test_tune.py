@@ -73,7 +73,7 @@ def test_settings_are_never_chosen_beyond_the_training_range(toy):
             replace(toy, **changed)
     with pytest.raises(ValueError, match="Tune lengths must lie within"):
         replace(toy, tune=tune(grid={"train.max_length": (3, 2)}))
-    with pytest.raises(ValueError, match="Tune metric 'bleu' is not measured on Copy.*choose one of exact_match"):
+    with pytest.raises(ValueError, match=r"Tune metric 'bleu' is not measured on Copy.*choose one of exact_match"):
         replace(toy, tune=tune(metric="bleu"))
 
 
