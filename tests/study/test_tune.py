@@ -150,7 +150,7 @@ def test_every_method_tries_the_same_grid_and_its_seeds_get_its_choice(toy, tmp_
         (1e-3, 0.0),
     ]
     assert finals[0].settings == "learning_rate=0.001, optimizer.weight_decay=0.1"
-    assert finals[2].settings == "steps=6, learning_rate=0.001, optimizer.weight_decay=0.0"
+    assert finals[2].settings == "learning_rate=0.001, optimizer.weight_decay=0.0, steps=6"
     assert all(planned.cell.seeds == toy.seeds for planned in finals)
     assert [len(planned.cell.method.variants) for planned in finals] == [0, 2, 0]
 
