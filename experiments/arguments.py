@@ -9,6 +9,7 @@ import tyro
 
 from experiments import command
 from experiments.cli import load_experiment, perhaps
+from rope_jax.encoders._internal.typed_dataclass import pairs_of
 from rope_jax.study.config import Experiment, Method
 from rope_jax.study.launchers import LAUNCHERS
 from rope_jax.study.launchers.options import SlurmOptions
@@ -139,7 +140,7 @@ def _with_flags(method: Method, flags: Sequence[tuple[str, Any]]) -> Method:
     if isinstance(method.train, TrainConfig):
         return replace(method, train=with_settings(method.train, tuple(flags)))
     given = dict(flags)
-    return replace(method, train=tuple((path, given.get(path, value)) for path, value in method.train))
+    return replace(method, train=tuple((path, given.get(path, value)) for path, value in pairs_of(method.train)))
 
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass, pairs_of
 from rope_jax.encoders.base import Encoder, changed_options, check_requirements
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.policies import PRIVILEGED, Contiguous, Policy
@@ -87,12 +87,12 @@ class Method(TypedDataclass):
     policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
     tasks: tuple[Task, ...] = ()
-    train: TrainConfig | tuple[tuple[str, Any], ...] = dataclasses.field(default=(), metadata={"pairs": True})
+    train: TrainConfig | Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.train, tuple):
-            require_distinct("Method train", [path for path, _ in self.train])
-            with_settings(TrainConfig(), self.train)  # are there such options?
+        if not isinstance(self.train, TrainConfig):
+            require_distinct("Method train", [path for path, _ in pairs_of(self.train)])
+            self.train_config(TrainConfig())  # are there such options?
         if self.name is not None:
             if not self.name.strip():
                 raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
@@ -121,7 +121,7 @@ class Method(TypedDataclass):
 
     def train_config(self, common: TrainConfig) -> TrainConfig:
         """Its training settings, where those of the experiment are `common`."""
-        return self.train if isinstance(self.train, TrainConfig) else with_settings(common, self.train)
+        return self.train if isinstance(self.train, TrainConfig) else with_settings(common, pairs_of(self.train))
 
     @property
     def all_variants(self) -> tuple[ResolvedVariant, ...]:

@@ -2,12 +2,12 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from rope_jax.encoders._internal.inputs import shown
-from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass, pairs_of
 from rope_jax.study.settings import TrainConfig, require, require_distinct
 
 Settings = tuple[tuple[str, Any], ...]  # pairs of an option of TrainConfig, such as "optimizer.weight_decay", and its value
@@ -33,7 +33,7 @@ class Tune(TypedDataclass):
       examples: test examples of each length.
     """
 
-    grid: tuple[tuple[str, tuple[Any, ...]], ...] = field(metadata={"pairs": True})
+    grid: Mapping[str, tuple[Any, ...]] | tuple[tuple[str, tuple[Any, ...]], ...]
     seeds: tuple[int, ...]
     lengths: tuple[int, ...]
     metric: str = "exact_match"
@@ -42,8 +42,8 @@ class Tune(TypedDataclass):
 
     def __post_init__(self) -> None:
         require(len(self.grid) > 0, "Tune grid", self.grid, 'must name an option, such as {"train.learning_rate": (1e-3, 2e-3)}')
-        require_distinct("Tune grid", [path for path, _ in self.grid])
-        for path, values in self.grid:
+        require_distinct("Tune grid", [path for path, _ in pairs_of(self.grid)])
+        for path, values in pairs_of(self.grid):
             require(path.startswith(_PREFIX), "Tune grid", path, 'must name options of training, such as "train.learning_rate"')
             require(len(values) > 0, f"Tune grid {path}", values, "must hold at least one value")
             require_distinct(f"Tune grid {path}", values)
@@ -58,8 +58,9 @@ class Tune(TypedDataclass):
 
     def combinations(self) -> list[Settings]:
         """All combinations, the last option of the grid changing fastest; each option without the "train."."""
-        names = [path.removeprefix(_PREFIX) for path, _ in self.grid]
-        return [tuple(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in self.grid))]
+        grid = pairs_of(self.grid)
+        names = [path.removeprefix(_PREFIX) for path, _ in grid]
+        return [tuple(zip(names, values, strict=True)) for values in itertools.product(*(values for _, values in grid))]
 
     def check(self, train: TrainConfig) -> None:
         """Raises ValueError unless each combination fits the training settings, and the lengths lie in their range."""
