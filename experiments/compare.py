@@ -70,9 +70,10 @@ def main(arguments: list[str]) -> None:
             if left and not _run(arguments, given, experiment, store, interrupt):
                 return
             gathered = gather(make_plan(experiment, store), store)
-            write_rows(gathered, store)
-            curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics}
-            write_report(store.path, curves)
+            curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics if gathered.rows}
+            if gathered.rows:
+                write_rows(gathered, store)
+                write_report(store.path, curves)
     _show(given.out, gathered, curves, progress(experiment, store)[0] - finished_before)
 
 
@@ -131,9 +132,9 @@ def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> 
 
 def _show(out: Path, gathered: Gathered, curves: Mapping[str, list[statistics.Curve]], run_now: int) -> None:
     """Prints the tables, and what is wrong; exits with 1 if a training failed or diverged."""
-    whole = len({row["training"] for row in gathered.rows})
-    complete = f"{out}: {run_now} of {whole} trainings were run now; table.md there has the full tables"
-    command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {out}")
+    if whole := len({row["training"] for row in gathered.rows}):
+        complete = f"{out}: {run_now} of {whole} trainings were run now; table.md there has the full tables"
+        command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {out}")
     for name, reason in gathered.failed.items():
         command.remark(f"failed: {name}: {reason}")
     for name in gathered.diverged:

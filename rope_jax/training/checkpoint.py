@@ -52,7 +52,13 @@ def save(folders: Sequence[Path], state: TrainState) -> None:
 
 
 def latest_step(folder: Path) -> int | None:
-    """The step of the last complete checkpoint, or None. Whatever else lies in the folder is left out."""
+    """The step of the last complete checkpoint, or None. Whatever else lies in the folder is left out.
+
+    Raises:
+      DamagedCheckpointError: the path is no folder.
+    """
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise DamagedCheckpointError(f"{folder} is not a folder, and must be one; delete it, or move it away")
     return max(_steps(folder), default=None)
 
 
