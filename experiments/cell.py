@@ -2,10 +2,10 @@
 
     python -m experiments.cell configs/quickstart.py --out out/quickstart --training 0123456789 abcdef0123
 
-It takes the flags of `python -m experiments.compare` and writes no report. Any number of these commands may run in one folder, on any
-number of machines: each takes what no other has taken. What is finished is not run again. Exit status: 0 if nothing is left to do, or
-others are doing it; 1 if a training failed; 143 if it was asked to stop, by SIGTERM or SIGUSR2: the training state is then saved, and
-the same command goes on.
+It takes the flags of `python -m experiments.compare` and writes no report. Any number of these commands may run in one folder, on
+any number of machines: each takes what no other has taken. What is finished is not run again. Exit status: 0 if nothing is left
+to do, or others are doing it; 1 if a training failed; 143 if it was asked to stop, by SIGTERM or SIGUSR2: the training state is
+then saved, and the same command goes on.
 """
 
 import shlex

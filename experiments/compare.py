@@ -2,9 +2,9 @@
 
     python -m experiments.compare configs/quickstart.py --out out/quickstart --train.steps 300
 
-The config comes first; the flags behind it change its values (`python -m experiments.compare CONFIG --help` lists them). What is there
-already in the output folder is not run again: the same command goes on after any interruption, and a config that has grown (seeds,
-lengths, examples, variants, methods, tasks) runs only what is new.
+The config comes first; the flags behind it change its values (`python -m experiments.compare CONFIG --help` lists them). What is
+there already in the output folder is not run again: the same command goes on after any interruption, and a config that has grown
+(seeds, lengths, examples, variants, methods, tasks) runs only what is new.
 """
 
 import shutil

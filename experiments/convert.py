@@ -3,8 +3,8 @@
     python -m experiments.convert out/old --out out/new
     python -m experiments.convert out/old --out out/new --config mine.py
 
-Rows are taken over; checkpoints are not. Name the config if the experiment has classes of its own. `python -m experiments.compare`
-then writes the report, and runs what the config requests besides.
+Rows are taken over; checkpoints are not. Name the config if the experiment has classes of its own. `python -m
+experiments.compare` then writes the report, and runs what the config requests besides.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """What an experiment is: frozen dataclasses of Python numbers, strings and tuples, checked before any device is touched.
 
-`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, with all its seeds. A cell names its trainings, one a
-seed, and its measurements: each has an identity of its own, a hash of what it depends on (see `serialization`).
+`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, with all its seeds. A cell names its trainings,
+one a seed, and its measurements: each has an identity of its own, a hash of what it depends on (see `serialization`).
 """
 
 import dataclasses
@@ -175,7 +175,8 @@ class Cell(TypedDataclass):
     def measurements(self) -> Mapping[tuple[str, int], str]:
         """The identity of each measurement of one training, by the name of its variant and the length: 10 hex digits.
 
-        It depends on the variant's encoder and policy, the length, the number of test examples, and on metrics that the config adds.
+        It depends on the variant's encoder and policy, the length, the number of test examples, and on metrics that the config
+        adds.
         """
         common = json.dumps([SCHEMA, identity(self.evaluate.metrics)], sort_keys=True)
         found = {}
@@ -187,7 +188,8 @@ class Cell(TypedDataclass):
 
 
 def training_name(task: str, encoder: str, policy: str, seed: int, training: str) -> str:
-    """The name of the folder of a training, such as "copy-rope-seed0-0123456789". The method's name, which may change, is left out.
+    """The name of the folder of a training, such as "copy-rope-seed0-0123456789". The method's name, which may change, is left
+    out.
 
     Args:
       task: its name.

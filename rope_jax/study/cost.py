@@ -107,7 +107,7 @@ def cell_seconds(cell: Cell) -> float:
 
 
 def training_operations(cell: Cell, steps: int | None = None) -> int:
-    """Floating-point operations of training one seed, for all steps or for some: a multiplication and an addition count as two."""
+    """Floating-point operations of training one seed, all steps or some: a multiplication and an addition count as two."""
     train = cell.train
     middle = (train.min_length + train.max_length) // 2
     examples = (train.steps if steps is None else steps) * train.batch_size

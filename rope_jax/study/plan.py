@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rope_jax.study.config import Cell, Experiment, Method
 from rope_jax.study.files import DamagedError
@@ -20,7 +21,8 @@ class Planned:
     Attributes:
       cell: what is trained and measured.
       trial: of a trial of `Tune`, which tables leave out, the metric that decides; else None.
-      settings: its training settings where they differ from the experiment's, such as "learning_rate=0.001".
+      settings: its training settings where they differ from the experiment's, and those that `Tune` tries or chose, such as
+        "learning_rate=0.001".
     """
 
     cell: Cell
@@ -67,18 +69,18 @@ def make_plan(experiment: Experiment, store: Store) -> Plan:
     undecided = 0
     for task, method in experiment.pairs():
         tried = [(settings, _trial(experiment, tune, task, method, settings)) for settings in tune.combinations()]
-        trials += [_planned(experiment, cell, trial=tune.metric) for _, cell in tried]
+        trials += [_planned(experiment, cell, settings, trial=tune.metric) for settings, cell in tried]
         values = [_values(store, tune, cell) for _, cell in tried]
         if any(of_combination is None for of_combination in values):
             undecided += 1
             continue
         chosen = tried[best_of(tune, [of_combination or () for of_combination in values])][0]
-        finals.append(_planned(experiment, experiment.cell(task, method, chosen)))
+        finals.append(_planned(experiment, experiment.cell(task, method, chosen), chosen))
     return Plan(planned=(*finals, *trials), undecided=undecided)
 
 
 def lacking(plan: Plan, store: Store) -> Iterator[Lacking]:
-    """What is to be run: neither measured nor failed. Every row is read. Trainings with damaged files are left out: see `gather`."""
+    """What is to be run: neither measured nor failed. Every row is read. Damaged trainings are left out: see `gather`."""
     for planned in plan.planned:
         for seed in planned.cell.seeds:
             try:
@@ -97,12 +99,13 @@ def progress(experiment: Experiment, store: Store) -> tuple[int, int]:
     return sum(len(planned.cell.seeds) for planned in plan.planned) - left, left
 
 
-def _planned(experiment: Experiment, cell: Cell, *, trial: str | None = None) -> Planned:
-    return Planned(cell=cell, trial=trial, settings=", ".join(_differences(experiment.train, cell.train)))
+def _planned(experiment: Experiment, cell: Cell, tuned: Settings = (), *, trial: str | None = None) -> Planned:
+    settings = dict(tuned) | dict(_differences(experiment.train, cell.train))
+    return Planned(cell=cell, trial=trial, settings=", ".join(f"{name}={described(value)}" for name, value in settings.items()))
 
 
-def _differences(common: TrainConfig, train: TrainConfig) -> Iterator[str]:
-    """The options of training that differ, as a config writes them; of an option with options of its own, those."""
+def _differences(common: TrainConfig, train: TrainConfig) -> Iterator[tuple[str, Any]]:
+    """The options of training that differ, and their values; of an option with options of its own, those."""
     for field in dataclasses.fields(common):
         old, new = getattr(common, field.name), getattr(train, field.name)
         if old == new:
@@ -110,9 +113,9 @@ def _differences(common: TrainConfig, train: TrainConfig) -> Iterator[str]:
         if dataclasses.is_dataclass(new) and type(old) is type(new):
             for inner in dataclasses.fields(new):
                 if getattr(old, inner.name) != getattr(new, inner.name):
-                    yield f"{field.name}.{inner.name}={described(getattr(new, inner.name))}"
+                    yield f"{field.name}.{inner.name}", getattr(new, inner.name)
         else:
-            yield f"{field.name}={described(new)}"
+            yield field.name, new
 
 
 def _trial(experiment: Experiment, tune: Tune, task: Task, method: Method, settings: Settings) -> Cell:

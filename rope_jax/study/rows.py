@@ -1,7 +1,7 @@
 """Rows: one dict for each measurement, a line of rows.jsonl: a task, method, variant, seed and length.
 
-`row` makes them; `settings.ROW_COLUMNS` names the columns that hold no metric, in their order. Every row carries a digest of its own,
-so that a damaged line is noticed wherever the row was copied.
+`row` makes them; `settings.ROW_COLUMNS` names the columns that hold no metric, in their order. Every row carries a digest of its
+own, so that a damaged line is noticed wherever the row was copied.
 """
 
 import hashlib
@@ -50,8 +50,8 @@ def identification(cell: Cell, variant: ResolvedVariant, *, seed: int, length: i
     """The columns that identify a measurement: those of `description`, training, measurement, seed, and the lengths.
 
     Returns:
-      Besides `description`: training, measurement (identities, see `Cell`), seed, train_steps, train_length, length (the last two in
-      symbols of x).
+      Besides `description`: training, measurement (identities, see `Cell`), seed, train_steps, train_length, length (the last two
+      in symbols of x).
     """
     return {
         **description(cell, variant),

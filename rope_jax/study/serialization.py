@@ -98,16 +98,17 @@ def from_json(data: Any) -> Any:
         if options.keys() <= {field.name for field in dataclasses.fields(kind)}:
             return kind(**options)
     raise ValueError(
-        f"there is no class {data.get('type')!r} with the options {', '.join(options) or 'of none'}; import the module that defines it "
-        "first, or use the version of rope_jax that wrote this"
+        f"there is no class {data.get('type')!r} with the options {', '.join(options) or 'of none'}; import the module that "
+        "defines it first, or use the version of rope_jax that wrote this"
     )
 
 
-def _below(kind: type) -> Iterator[type]:
+def _below(kind: type[Any]) -> Iterator[type[Any]]:
     """All classes below a class, each after its base."""
-    for sub in kind.__subclasses__():
-        yield sub
-        yield from _below(sub)
+    subclass: type[Any]
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _below(subclass)
 
 
 def identity(config: Any) -> Any:

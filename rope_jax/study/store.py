@@ -11,9 +11,9 @@ DIR/trainings/<name>/             one training: a task, a method, settings and o
     lock                          locked by the process that works on it
 DIR/rows.jsonl                    the rows that the last report shows (see `gather`)
 
-Names follow from content alone, so that folders are merged by copying one into the other. A measurement is there when its row is: in
-the folder of its training or, where DIR/trainings does not exist, in DIR/rows.jsonl. Thus a training whose folder is deleted runs again,
-and DIR/study.json and DIR/rows.jsonl alone are enough to open finished results elsewhere.
+Names follow from content alone, so that folders are merged by copying one into the other. A measurement is there when its row is:
+in the folder of its training or, where DIR/trainings does not exist, in DIR/rows.jsonl. Thus a training whose folder is deleted
+runs again, and DIR/study.json and DIR/rows.jsonl alone are enough to open finished results elsewhere.
 """
 
 import contextlib
@@ -290,7 +290,7 @@ class Store:
         return found
 
     def begin(self) -> None:
-        """Prepares the folder for changes: notes the layout and, where DIR/rows.jsonl is alone, files its rows in DIR/trainings."""
+        """Prepares the folder for changes: notes the layout and, where rows.jsonl is alone, files its rows in trainings."""
         write_whole(self.path / "study.json", json.dumps({"layout": LAYOUT}) + "\n")
         if self._alone is None:
             return
@@ -386,8 +386,8 @@ def _require_store(path: Path) -> None:
             raise ValueError(f"{record} says layout {layout!r}, and this version reads layout {LAYOUT}; give another folder")
     elif (path / "run.json").exists() or (path / "cells").exists():
         raise ValueError(
-            f"The folder {path} was written by an earlier version, which held one experiment in a folder (run.json, cells/). Convert "
-            f"it: python -m experiments.convert {shlex.quote(str(path))} --out NEW; or give another folder"
+            f"The folder {path} was written by an earlier version, which held one experiment in a folder (run.json, cells/). "
+            f"Convert it: python -m experiments.convert {shlex.quote(str(path))} --out NEW; or give another folder"
         )
     for name in _FOLDERS:
         if os.path.lexists(path / name) and not (path / name).is_dir():

@@ -20,9 +20,9 @@ _PREFIX = "train."  # how a grid names the options of TrainConfig, as the comman
 class Tune(TypedDataclass):
     """Chooses training settings for every task and method, by one rule, before the seeds of the study are trained.
 
-    Every method tries every combination of the grid, as trained (without variants). The combination with the best mean of the metric
-    over all seeds and lengths is chosen; of equal ones, the first in the order of the grid. A combination in which a seed diverged or
-    failed is chosen only if no other is left; of several such ones, that with the most good seeds.
+    Every method tries every combination of the grid, as trained (without variants). The combination with the best mean of the
+    metric over all seeds and lengths is chosen; of equal ones, the first in the order of the grid. A combination in which a seed
+    diverged or failed is chosen only if no other is left; of several such ones, that with the most good seeds.
 
     Attributes:
       grid: {"train.learning_rate": (1e-3, 2e-3)}: options of TrainConfig, as the command line names them, and their values.

@@ -1,7 +1,8 @@
 """Runs what a store lacks, in this process: trains, evaluates, writes rows. Any number of processes may do so in one folder.
 
-A process locks the trainings that it works on, those of one cell together in one program, and skips those that others have locked. It
-may die at any moment: its locks go with it, files are whole or not there, and training goes on from the last checkpoint.
+A process locks the trainings that it works on, those of one cell together in one program, and skips those that others have
+locked. It may die at any moment: its locks go with it, files are whole or not there, and training goes on from the last
+checkpoint.
 """
 
 import contextlib

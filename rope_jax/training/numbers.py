@@ -20,8 +20,8 @@ def split_numbers(cell: Cell) -> tuple[Cell, Numbers]:
     """Takes the numbers out of a cell's training settings: all floats, except in fields with the metadata {"static": True}.
 
     Returns:
-      The cell with None for each number, to be a static argument; and the numbers. The cell has no seeds, no evaluation, no variants
-      and no name of the method either, so that cells which differ in these share a program.
+      The cell with None for each number, to be a static argument; and the numbers. The cell has no seeds, no evaluation, no
+      variants and no name of the method either, so that cells which differ in these share a program.
     """
     train, numbers = _split(cell.train)
     method = dataclasses.replace(cell.method, name=None, variants=(), train=())

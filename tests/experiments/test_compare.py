@@ -114,10 +114,10 @@ def test_a_run_writes_what_it_promises(finished, toy):
     text, nothing = str, type(None)
     columns = {
         "task": text, "task_options": text, "method": text, "encoder": text, "encoder_options": text, "policy": text,
-        "policy_options": text, "variant": text, "variant_encoder": (text, nothing), "variant_policy": nothing, "privileged": list,
-        "settings": text, "trial": nothing, "training": text, "measurement": text, "commit": (text, nothing), "jax": text,
-        "device": text, "together": nothing, "seed": int, "train_steps": int, "train_length": int, "length": int, "status": text,
-        "digest": text, "distinct": float, "seen": float, "count": int, **metrics,
+        "policy_options": text, "variant": text, "variant_encoder": (text, nothing), "variant_policy": nothing,
+        "privileged": list, "settings": text, "trial": nothing, "training": text, "measurement": text, "commit": (text, nothing),
+        "jax": text, "device": text, "together": nothing, "seed": int, "train_steps": int, "train_length": int,
+        "length": int, "status": text, "digest": text, "distinct": float, "seen": float, "count": int, **metrics,
     }  # fmt: skip
     names = {cell.training(seed): cell.training_name(seed) for cell in toy.cells() for seed in cell.seeds}
     for row in rows:

@@ -73,7 +73,7 @@ def test_settings_are_never_chosen_beyond_the_training_range(toy):
             replace(toy, **changed)
     with pytest.raises(ValueError, match="Tune lengths must lie within"):
         replace(toy, tune=tune(grid={"train.max_length": (3, 2)}))
-    with pytest.raises(ValueError, match="Tune metric 'bleu' is not measured on Copy.*choose one of exact_match"):
+    with pytest.raises(ValueError, match=r"Tune metric 'bleu' is not measured on Copy.*choose one of exact_match"):
         replace(toy, tune=tune(metric="bleu"))
 
 
@@ -150,7 +150,7 @@ def test_every_method_tries_the_same_grid_and_its_seeds_get_its_choice(toy, tmp_
         (1e-3, 0.0),
     ]
     assert finals[0].settings == "learning_rate=0.001, optimizer.weight_decay=0.1"
-    assert finals[2].settings == "steps=6, learning_rate=0.001, optimizer.weight_decay=0.0"
+    assert finals[2].settings == "learning_rate=0.001, optimizer.weight_decay=0.0, steps=6"
     assert all(planned.cell.seeds == toy.seeds for planned in finals)
     assert [len(planned.cell.method.variants) for planned in finals] == [0, 2, 0]
 

@@ -1,4 +1,4 @@
-"""The same seed gives the same numbers, bit for bit on CPUs: alone, with others, resumed, and on any number of devices and cores."""
+"""The same seed gives the same numbers, bit for bit on CPUs: alone, with others, resumed, on any number of devices and cores."""
 
 import json
 import os

@@ -16,8 +16,8 @@ class Launch:
 
     Attributes:
       experiment, store: what, and where.
-      arguments: those of the command, such as ["configs/quickstart.py", "--out", "out/first"]. `python -m experiments.cell` takes the
-        same ones and runs what is missing, or the trainings that --training names.
+      arguments: those of the command, such as ["configs/quickstart.py", "--out", "out/first"]. `python -m experiments.cell` takes
+        the same ones and runs what is missing, or the trainings that --training names.
       command: what the record of a session says was called.
       options: how work is done.
       cores: how many cores a process may use; None is all that it is granted.

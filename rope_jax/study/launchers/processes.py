@@ -126,7 +126,8 @@ class _Pool:
             self.deaths[owner] += 1
             if self.deaths[owner] >= _MOST_DEATHS:
                 self.launch.store.training(one.planned.cell, one.seed).fail(
-                    f"{_MOST_DEATHS} processes were killed while they worked on it, the last by {name}; there may be too little memory"
+                    f"{_MOST_DEATHS} processes were killed while they worked on it, the last by {name}; there may be too little "
+                    "memory"
                 )
 
 
