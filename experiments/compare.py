@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
         interrupt = stack.enter_context(interruptible())
         with refusing(), command.failing(lambda: ""):
             given, experiment = parse(arguments)
-            store = opened(given.out)
+            store = opened(given.out, to_write=not (given.status or given.dry_run or given.list))
             if _only_printed(given, experiment, store):
                 return
             _take_over(given, experiment, store)

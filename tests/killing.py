@@ -1,7 +1,7 @@
 """Sends a signal to the process that a config is loaded in, at a chosen moment of its work.
 
-A config calls `arm(path)`. If the file exists, it describes a moment, as `Moment.write` writes it. The first process that comes to
-this moment removes the file and gets the signal. So the same command, called again, is left alone.
+A config calls `arm(path)`. If the file exists, it describes a moment, as `Moment.write` writes it. The first process
+that comes to this moment removes the file and gets the signal. So the same command, called again, is left alone.
 """
 
 import dataclasses

@@ -336,8 +336,12 @@ class Store:
         return TrainingFolder(self.trainings / name)
 
 
-def open_store(path: Path) -> Store:
+def open_store(path: Path, *, to_write: bool = True) -> Store:
     """Opens the folder of a study, which need not exist. Nothing is written before `Store.begin`.
+
+    Args:
+      path: the folder.
+      to_write: whether to make sure that it can be written.
 
     Raises:
       ValueError: path names a file, holds other files or an earlier layout, or cannot be written. Nothing is changed then.
@@ -347,8 +351,9 @@ def open_store(path: Path) -> Store:
             raise ValueError(f"{path} is a file; give a folder, which need not exist")
         if path.exists():
             _require_store(path)
-        with _made(path), tempfile.TemporaryFile(dir=path):
-            pass  # a folder that exists may still refuse files
+        if to_write:
+            with _made(path), tempfile.TemporaryFile(dir=path):
+                pass  # a folder that exists may still refuse files
     except OSError as error:
         raise ValueError(f"The folder {path} cannot be written ({error.strerror}); give a folder that can") from error
     return Store(path)

@@ -5,36 +5,26 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import smallest
 from killing import Moment
 from looping import for_each
 from rope_jax.study.files import read_rows
+from rope_jax.study.store import TrainingFolder
 
 ROOT = Path(__file__).parents[2]
-CONFIG = f"""
-import sys
+CONFIG = (
+    smallest.CONFIG
+    + """
 from pathlib import Path
-sys.path[:0] = [{str(ROOT / "tests")!r}]
 import killing
-from rope_jax import RoPE
-from rope_jax.optimizers import WarmupCosine
-from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
-from rope_jax.tasks import Copy
 killing.arm(Path(__file__).with_name("moment.json"))
-def experiment():
-    return Experiment(
-        name="kill",
-        tasks=(Copy(alphabet=4),),
-        methods=(Method(encoder=RoPE()),),
-        model=ModelConfig(num_layers=1, width=8, num_heads=2, mlp_factor=2),
-        train=TrainConfig(steps=8, batch_size=2, max_length=3, schedule=WarmupCosine(warmup_steps=2)),
-        evaluate=EvaluateConfig(lengths=(2, 3), examples=4),
-        seeds=(0, 1),
-    )
 """
+)
 # a checkpoint after every chunk of training, which are two: a step, and seven; each seed is trained alone
 FLAGS = ("--checkpoint-seconds", "0", "--seeds-per-job", "1")
 OLDER = "checkpoint/1"  # stays where it was killed while it was removed, until the next checkpoint
@@ -201,3 +191,94 @@ def test_a_process_killed_at_any_moment_loses_nothing(moment, undisturbed, cache
     study = Study(folder_of(tmp_path, moment), cache)
     assert study.killed(moment)[0] == -signal.SIGKILL
     study.again_as(undisturbed)
+
+
+@pytest.mark.slow
+@for_each("moment", TERMINATED)
+def test_sigterm_at_any_moment_is_one_line_and_loses_nothing(moment, undisturbed, cache, tmp_path):
+    study = Study(folder_of(tmp_path, moment), cache)
+    status, said = study.killed(moment)
+    assert status == 143, said
+    lines = [line for line in said.splitlines() if line and not line.startswith("estimate:") and not line.endswith(": finished")]
+    assert [line.split()[0] for line in lines] == ["terminated"], said
+    study.again_as(undisturbed)
+
+
+@pytest.mark.slow
+def test_processes_that_share_a_folder_share_the_work(undisturbed, cache, tmp_path):
+    """Both commands end well, and each training is trained once."""
+    study = Study(tmp_path / "study", cache)
+    for process in [study.start(), study.start()]:
+        _, said = process.communicate(timeout=300)
+        assert process.returncode == 0, said
+    study.is_as(undisturbed)
+    assert trained(study) == trained(undisturbed)
+
+
+@pytest.mark.slow
+@for_each("number", (signal.SIGKILL, signal.SIGSTOP))
+def test_a_worker_that_dies_with_a_lock_blocks_nobody(number, undisturbed, cache, tmp_path):
+    """Another one that waits for its training takes it over. One that only sleeps has it, and may go on."""
+    study = Study(tmp_path / number.name, cache)
+    Moment("open", r"/log\.jsonl$", 2, number).write(study.moment)
+    holder = study.start()
+    wait_until(lambda: not study.moment.exists(), holder)
+    other = study.start()
+    try:
+        if number == signal.SIGSTOP:
+            wait_until(lambda: len(list(study.out.glob("trainings/*/rows-*"))) == 1, other)  # of the other training
+            holder.send_signal(signal.SIGKILL)
+        _, said = other.communicate(timeout=300)
+    finally:
+        holder.kill()
+        holder.communicate(timeout=60)
+    assert other.returncode == 0, said
+    assert holder.returncode == -signal.SIGKILL
+    study.is_as(undisturbed)
+    assert trained(study) == trained(undisturbed)
+
+
+@pytest.mark.slow
+@for_each("moment", [Moment("open", r"/log\.jsonl$", 2), Moment("os.rename", r"/rows-[0-9a-f]+\.jsonl$")])
+def test_a_launcher_replaces_a_worker_that_is_killed(moment, undisturbed, cache, tmp_path):
+    study = Study(folder_of(tmp_path, moment), cache, "--launcher", "processes", "--jobs", "2")
+    assert study.killed(moment)[0] == 0
+    study.is_as(undisturbed)
+
+
+@pytest.mark.slow
+def test_workers_of_a_launcher_that_is_killed_finish_and_it_can_be_called_again(undisturbed, cache, tmp_path):
+    study = Study(tmp_path / "study", cache, "--launcher", "processes", "--jobs", "2")
+    launcher = study.start()
+    wait_until(lambda: any(study.out.glob("trainings/*/log.jsonl")), launcher)
+    launcher.kill()
+    launcher.communicate(timeout=60)
+    study.again_as(undisturbed)
+    assert trained(study) == trained(undisturbed)
+
+
+@pytest.mark.slow
+def test_a_launcher_that_is_terminated_stops_its_workers(undisturbed, cache, tmp_path):
+    study = Study(tmp_path / "study", cache, "--launcher", "processes", "--jobs", "2")
+    launcher = study.start()
+    wait_until(lambda: any(study.out.glob("trainings/*/log.jsonl")), launcher)
+    launcher.terminate()
+    _, said = launcher.communicate(timeout=60)
+    assert launcher.returncode == 143, said
+    assert "Traceback" not in said
+    for path in study.out.glob("trainings/*/lock"):
+        assert TrainingFolder(path.parent).owner() is None
+    study.again_as(undisturbed)
+
+
+def trained(study: Study) -> list[str]:
+    """The training of each piece of work that was done, as the sessions record them."""
+    lines = [line for path in study.out.glob("sessions/*") for line in read_rows(path)]
+    return sorted(line["training"] for line in lines if "training" in line)
+
+
+def wait_until(condition, process: subprocess.Popen[str]) -> None:
+    """Waits for something that a process does."""
+    while not condition():
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)

@@ -14,27 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import smallest
 from experiments.compare import main
 from looping import for_each
 from rope_jax.study import load, trained
 from rope_jax.study.files import read_rows, to_lines
-
-ROOT = Path(__file__).parents[2]
-CONFIG = """
-from rope_jax import RoPE
-from rope_jax.study import EvaluateConfig, Experiment, Method, ModelConfig, TrainConfig
-from rope_jax.tasks import Copy
-def experiment():
-    return Experiment(
-        name="damage",
-        tasks=(Copy(alphabet=4),),
-        methods=(Method(encoder=RoPE()),),
-        model=ModelConfig(num_layers=1, width=8, num_heads=2, mlp_factor=2),
-        train=TrainConfig(steps=2, batch_size=2, max_length=3),
-        evaluate=EvaluateConfig(lengths=(2, 3), examples=4),
-        seeds=(0, 1),
-    )
-"""
 
 
 def flip(path: Path) -> None:
@@ -189,7 +173,7 @@ ALONE = several("rows.jsonl", "truncated, not UTF-8, 5, null, [], {}, deep, fold
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     path = tmp_path_factory.mktemp("configs") / "damage.py"
-    path.write_text(CONFIG)
+    path.write_text(smallest.CONFIG)
     return path
 
 
