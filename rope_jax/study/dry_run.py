@@ -3,22 +3,25 @@
 import functools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from tabulate import tabulate
 
 from rope_jax.study import cost
-from rope_jax.study.config import Cell, Experiment
+from rope_jax.study.config import Cell, Experiment, Variant
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
+from rope_jax.study.settings import EvaluateConfig
 from rope_jax.study.store import Store
+from rope_jax.training.numbers import split_numbers
 
 # measured on 2 cores with the quickstart: the share of the speed of large matrix products that training and evaluation reach,
 # and the time to compile the programs of a task and method
 _EFFICIENCY = 0.3
 _COMPILE_SECONDS = 6.0
 _MATRIX = 512  # rows and columns of the products whose speed is measured
-_PRODUCTS = 50  # of which the fastest counts: others may have been disturbed
+_PRODUCTS = (10, 50)  # at least and at most; the fastest counts: others may have been disturbed
+_MEASURING_SECONDS = 0.2  # then no more of them
 _LISTED = 40  # cells in the table; the others are in the totals
 
 
@@ -130,9 +133,31 @@ def _speed() -> float:
         matrix @ matrix
         return time.perf_counter() - began
 
-    return 2 * _MATRIX**3 / min(once() for _ in range(_PRODUCTS))
+    least, most = _PRODUCTS
+    until = time.perf_counter() + _MEASURING_SECONDS
+    seconds = [once() for _ in range(least)]
+    while len(seconds) < most and time.perf_counter() < until:
+        seconds.append(once())
+    return 2 * _MATRIX**3 / min(seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What the memory of a cell depends on, and one cell of this kind: a grid of learning rates is one kind."""
+
+    program: Cell
+    variants: tuple[Variant, ...]
+    evaluate: EvaluateConfig
+    seeds: int
+    cell: Cell = field(compare=False)
+
+
+def _bytes(cell: Cell) -> int:
+    program, _ = split_numbers(cell)
+    kind = _Kind(program=program, variants=cell.method.variants, evaluate=cell.evaluate, seeds=len(cell.seeds), cell=cell)
+    return _bytes_of(kind)
 
 
 @functools.cache
-def _bytes(cell: Cell) -> int:
-    return cost.cell_bytes(cell)
+def _bytes_of(kind: _Kind) -> int:
+    return cost.cell_bytes(kind.cell)

@@ -58,6 +58,7 @@ class Worker:
     watch: Watch = field(default_factory=Watch)
     only: Collection[str] | None = None
     skipped: dict[str, str] = field(default_factory=dict)
+    _checked: set[object] = field(default_factory=set)  # kinds of cells whose evaluation was traced
 
     def run(self) -> int:
         """Runs all that is missing; waits for what other processes have locked. Returns how many trainings it worked on."""
@@ -163,7 +164,7 @@ class Worker:
         planned, pairs = group[0].planned, group[0].pairs
         cell = replace(planned.cell, seeds=tuple(one.seed for one in group))
         folders = [self.store.training(cell, seed) for seed in cell.seeds]
-        check_evaluation(cell, only=pairs)  # an error of a metric, say, comes before minutes of training
+        self._check(cell, pairs)
         began = time.monotonic()
         state = self._trained(planned, cell, folders)
         trained = time.monotonic()
@@ -178,6 +179,13 @@ class Worker:
             self.session.note(
                 {"training": folder.path.name, "measurements": len(pairs), "together": len(group), **work, "peak_bytes": peak}
             )
+
+    def _check(self, cell: Cell, pairs: frozenset[tuple[str, int]]) -> None:
+        """Traces the evaluation, so that an error of a metric, say, comes before minutes of training; once for alike cells."""
+        kind = (_program(cell), cell.method.variants, cell.evaluate, pairs, len(cell.seeds))
+        if kind not in self._checked:
+            check_evaluation(cell, only=pairs)
+            self._checked.add(kind)
 
     def _trained(self, planned: Planned, cell: Cell, folders: list[TrainingFolder]) -> TrainState:
         """The states after training. Seeds that stand at the same step are trained together."""
