@@ -19,7 +19,7 @@ from experiments.cell import launch, opened, prepare
 from experiments.cli import is_refusal, refusing
 from experiments.display import Display
 from experiments.interrupt import interruptible
-from rope_jax.report import plots, statistics, tables, terminal
+from rope_jax.report import statistics, tables, terminal
 from rope_jax.study.config import Experiment
 from rope_jax.study.files import write_whole
 from rope_jax.study.gather import Gathered, gather, write_rows
@@ -122,6 +122,8 @@ def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> 
 
     The figure of exact match is accuracy_by_length.png and .svg, that of another metric METRIC_by_length.png and .svg.
     """
+    from rope_jax.report import plots  # matplotlib takes a quarter of the time that --status takes
+
     write_whole(folder / "table.md", tables.markdown(curves))
     write_whole(folder / "table.tex", tables.latex(curves))
     for metric, lines in curves.items():

@@ -20,8 +20,7 @@ from rope_jax.training.numbers import split_numbers
 _EFFICIENCY = 0.3
 _COMPILE_SECONDS = 6.0
 _MATRIX = 512  # rows and columns of the products whose speed is measured
-_PRODUCTS = (10, 50)  # at least and at most; the fastest counts: others may have been disturbed
-_MEASURING_SECONDS = 0.2  # then no more of them
+_PRODUCTS = 50  # of which the fastest counts: others may have been disturbed
 _LISTED = 40  # cells in the table; the others are in the totals
 
 
@@ -133,12 +132,7 @@ def _speed() -> float:
         matrix @ matrix
         return time.perf_counter() - began
 
-    least, most = _PRODUCTS
-    until = time.perf_counter() + _MEASURING_SECONDS
-    seconds = [once() for _ in range(least)]
-    while len(seconds) < most and time.perf_counter() < until:
-        seconds.append(once())
-    return 2 * _MATRIX**3 / min(seconds)
+    return 2 * _MATRIX**3 / min(once() for _ in range(_PRODUCTS))
 
 
 @dataclass(frozen=True, kw_only=True)
