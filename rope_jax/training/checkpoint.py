@@ -31,7 +31,7 @@ from rope_jax.training.train import TrainState, init_state
 _PARTIAL = ".partial"
 _DIGESTS = "SHA256SUMS"
 _BYTES_OF_METADATA = 2**20
-_WRITERS = 16
+_WRITERS = 2
 _FLUSHERS = 8
 
 
