@@ -79,10 +79,10 @@ def _identities(plan: Plan) -> set[str]:
     return {planned.cell.training(seed) for planned in plan.planned for seed in planned.cell.seeds}
 
 
-def opened(out: Path) -> Store:
+def opened(out: Path, *, to_write: bool = True) -> Store:
     """The store in --out; an error says that it is about that flag."""
     try:
-        return open_store(out)
+        return open_store(out, to_write=to_write)
     except ValueError as error:
         raise ValueError(f"--out: {error}") from error
 

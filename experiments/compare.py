@@ -19,7 +19,7 @@ from experiments.cell import launch, opened, prepare
 from experiments.cli import is_refusal, refusing
 from experiments.display import Display
 from experiments.interrupt import interruptible
-from rope_jax.report import plots, statistics, tables, terminal
+from rope_jax.report import statistics, tables, terminal
 from rope_jax.study.config import Experiment
 from rope_jax.study.files import write_whole
 from rope_jax.study.gather import Gathered, gather, write_rows
@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> None:
         interrupt = stack.enter_context(interruptible())
         with refusing(), command.failing(lambda: ""):
             given, experiment = parse(arguments)
-            store = opened(given.out)
+            store = opened(given.out, to_write=not (given.status or given.dry_run or given.list))
             if _only_printed(given, experiment, store):
                 return
             _take_over(given, experiment, store)
@@ -70,9 +70,10 @@ def main(arguments: list[str]) -> None:
             if left and not _run(arguments, given, experiment, store, interrupt):
                 return
             gathered = gather(make_plan(experiment, store), store)
-            write_rows(gathered, store)
-            curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics}
-            write_report(store.path, curves)
+            curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics if gathered.rows}
+            if gathered.rows:
+                write_rows(gathered, store)
+                write_report(store.path, curves)
     _show(given.out, gathered, curves, progress(experiment, store)[0] - finished_before)
 
 
@@ -121,6 +122,8 @@ def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> 
 
     The figure of exact match is accuracy_by_length.png and .svg, that of another metric METRIC_by_length.png and .svg.
     """
+    from rope_jax.report import plots  # matplotlib takes a quarter of the time that --status takes
+
     write_whole(folder / "table.md", tables.markdown(curves))
     write_whole(folder / "table.tex", tables.latex(curves))
     for metric, lines in curves.items():
@@ -131,9 +134,9 @@ def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> 
 
 def _show(out: Path, gathered: Gathered, curves: Mapping[str, list[statistics.Curve]], run_now: int) -> None:
     """Prints the tables, and what is wrong; exits with 1 if a training failed or diverged."""
-    whole = len({row["training"] for row in gathered.rows})
-    complete = f"{out}: {run_now} of {whole} trainings were run now; table.md there has the full tables"
-    command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {out}")
+    if whole := len({row["training"] for row in gathered.rows}):
+        complete = f"{out}: {run_now} of {whole} trainings were run now; table.md there has the full tables"
+        command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {out}")
     for name, reason in gathered.failed.items():
         command.remark(f"failed: {name}: {reason}")
     for name in gathered.diverged:

@@ -262,16 +262,16 @@ class Experiment(TypedDataclass):
         """Raises ValueError unless the methods for a task train different things under different names."""
         if not methods:
             raise ValueError(f"no method is for {described(task)}; leave the task out, or add it to a method's tasks")
-        for one, other in itertools.combinations(methods, 2):
-            trained = [(method.encoder, method.policy, method.train_config(self.train)) for method in (one, other)]
-            if trained[0] == trained[1]:
+        named = [(method, method.label, (method.encoder, method.policy, method.train_config(self.train))) for method in methods]
+        for (one, name, trained), (other, other_name, other_trained) in itertools.combinations(named, 2):
+            if trained == other_trained:
                 raise ValueError(
                     f"two methods train {described(one.encoder)} with {described(one.policy)} on {described(task)}; make them "
                     "one, with the variants of both"
                 )
-            if one.label == other.label:
+            if name == other_name:
                 raise ValueError(
-                    f"two methods are called {one.label!r} on {described(task)}: {described(one.encoder)} with "
+                    f"two methods are called {name!r} on {described(task)}: {described(one.encoder)} with "
                     f"{described(one.policy)}, and {described(other.encoder)} with {described(other.policy)}; give one of them "
                     "another name: Method(name=...)"
                 )

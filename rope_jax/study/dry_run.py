@@ -3,15 +3,17 @@
 import functools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from tabulate import tabulate
 
 from rope_jax.study import cost
-from rope_jax.study.config import Cell, Experiment
+from rope_jax.study.config import Cell, Experiment, Variant
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
+from rope_jax.study.settings import EvaluateConfig
 from rope_jax.study.store import Store
+from rope_jax.training.numbers import split_numbers
 
 # measured on 2 cores with the quickstart: the share of the speed of large matrix products that training and evaluation reach,
 # and the time to compile the programs of a task and method
@@ -133,6 +135,23 @@ def _speed() -> float:
     return 2 * _MATRIX**3 / min(once() for _ in range(_PRODUCTS))
 
 
-@functools.cache
+@dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What the memory of a cell depends on, and one cell of this kind: a grid of learning rates is one kind."""
+
+    program: Cell
+    variants: tuple[Variant, ...]
+    evaluate: EvaluateConfig
+    seeds: int
+    cell: Cell = field(compare=False)
+
+
 def _bytes(cell: Cell) -> int:
-    return cost.cell_bytes(cell)
+    program, _ = split_numbers(cell)
+    kind = _Kind(program=program, variants=cell.method.variants, evaluate=cell.evaluate, seeds=len(cell.seeds), cell=cell)
+    return _bytes_of(kind)
+
+
+@functools.cache
+def _bytes_of(kind: _Kind) -> int:
+    return cost.cell_bytes(kind.cell)

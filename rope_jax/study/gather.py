@@ -45,11 +45,11 @@ def gather(plan: Plan, store: Store) -> Gathered:
 
 def write_rows(gathered: Gathered, store: Store) -> None:
     """Writes DIR/rows.jsonl. Rows that are nowhere else are filed under DIR/trainings before they leave it."""
-    text = to_lines(gathered.rows)
+    content = to_lines(gathered.rows).encode()
     path = store.path / "rows.jsonl"
-    if not store.trainings.exists() and path.exists() and path.read_text(encoding="utf-8") != text:
+    if not store.trainings.exists() and path.exists() and (path.is_dir() or path.read_bytes() != content):
         store.begin()
-    write_whole(path, text)
+    write_whole(path, content)
 
 
 def _rows(planned: Planned, seed: int, store: Store, gathered: Gathered) -> list[tuple[str, Row]]:
@@ -57,11 +57,11 @@ def _rows(planned: Planned, seed: int, store: Store, gathered: Gathered) -> list
     cell, name = planned.cell, title(planned, seed)
     try:
         measured = store.measured(cell, seed)
-        reason = store.training(cell, seed).failure()
+        whole = all(measurement in measured for measurement in cell.measurements.values())
+        reason = None if whole else store.training(cell, seed).failure()
     except DamagedError as error:
-        measured, reason = {}, f"damaged: {error}"
-    wanted = cell.measurements
-    if not all(measurement in measured for measurement in wanted.values()):
+        measured, whole, reason = {}, False, f"damaged: {error}"
+    if not whole:
         if reason is None:
             gathered.missing.append(name)
         else:
@@ -69,7 +69,7 @@ def _rows(planned: Planned, seed: int, store: Store, gathered: Gathered) -> list
     rows: list[tuple[str, Row]] = []
     for variant in cell.method.all_variants:
         for length in cell.evaluate.lengths:
-            row = measured.get(wanted[variant.name, length])
+            row = measured.get(cell.measurements[variant.name, length])
             if row is None and reason is not None:
                 row = failed_row(cell, variant, seed=seed, length=length, reason=reason)
             if row is not None:

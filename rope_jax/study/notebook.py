@@ -15,7 +15,7 @@ from rope_jax.encoders.positions import Positions
 from rope_jax.model.transformer import functional
 from rope_jax.policies import Policy
 from rope_jax.study.config import Cell, Experiment, Method, training_name
-from rope_jax.study.files import read_object, read_rows
+from rope_jax.study.files import DamagedError, read_object, read_rows
 from rope_jax.study.gather import gather, write_rows
 from rope_jax.study.launchers import launcher
 from rope_jax.study.launchers.base import Launch
@@ -24,7 +24,7 @@ from rope_jax.study.plan import make_plan
 from rope_jax.study.rows import Row
 from rope_jax.study.serialization import from_json
 from rope_jax.study.settings import EvaluateConfig, ModelConfig
-from rope_jax.study.store import TrainingFolder, open_store, read_store
+from rope_jax.study.store import TrainingFolder, open_store, read_store, require_intact
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.training import checkpoint, devices
@@ -83,13 +83,16 @@ def load(out: str | Path) -> Rows:
     """The rows of the last report of a study.
 
     Raises:
-      ValueError: the folder holds no study, or no report was made.
+      ValueError: the folder holds no study, no report was made, or a row was changed since.
     """
     store = read_store(Path(out))
     path = store.path / "rows.jsonl"
     if not path.exists():
         raise ValueError(f"{path} does not exist: no report was made yet; run the study to its end")
-    return Rows(read_rows(path))
+    rows = read_rows(path)
+    for row in rows:
+        require_intact(row, str(path))
+    return Rows(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,7 +167,10 @@ def _training(trainings: Path, row: Row) -> tuple[Cell, TrainingFolder]:
         raise ValueError(
             f"{folder.path} does not exist; only rows are kept there. Run the study with this folder to train the model again"
         )
-    made = {name: from_json(value) for name, value in read_object(folder.path / "training.json").items()}
+    record = folder.path / "training.json"
+    made = {name: from_json(value) for name, value in read_object(record).items()}
+    if missing := [name for name in ("task", "encoder", "policy", "model", "train", "seed") if name not in made]:
+        raise DamagedError(f"{record} names no {missing[0]}; copy it from another folder of this training, or delete the folder")
     cell = Cell(
         task=made["task"],
         method=Method(encoder=made["encoder"], policy=made["policy"]),
@@ -173,4 +179,6 @@ def _training(trainings: Path, row: Row) -> tuple[Cell, TrainingFolder]:
         evaluate=EvaluateConfig(lengths=(made["train"].max_length,)),
         seeds=(made["seed"],),
     )
+    if cell.training(made["seed"]) != row["training"]:
+        raise DamagedError(f"{record} describes another training than that of the rows; delete the folder to train it again")
     return cell, folder

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from rope_jax.study.config import Cell, training_name
-from rope_jax.study.files import DamagedError, read_object, read_rows, to_lines, write_whole
+from rope_jax.study.files import DamagedError, lock, misplaced, read_object, read_rows, temporary_folder, to_lines, write_whole
 from rope_jax.study.rows import Row, digest
 from rope_jax.study.serialization import to_json
 
@@ -42,7 +42,8 @@ except ImportError:  # Windows
 
 LAYOUT = 3  # 1 and 2 held one experiment in a folder: run.json and cells/
 _FAILED = "failed.json"
-_MARKS = ("study.json", "trainings", "sessions")  # one of them shows that a folder holds a study
+_FOLDERS = ("trainings", "sessions")
+_MARKS = ("study.json", *_FOLDERS)  # one of them shows that a folder holds a study
 _ROWS = re.compile(r"rows-[0-9a-f]{10}\.jsonl")
 
 
@@ -88,7 +89,7 @@ class TrainingFolder:
         path = self.path / _FAILED
         if not path.exists():
             return None
-        return str(read_object(path).get("reason", "no reason is recorded"))
+        return str(read_object(path).get("reason", f"{path} holds no reason; delete it to try the training again"))
 
     def start(self, cell: Cell, seed: int, step: int) -> None:
         """Writes what is trained, and cuts the log of an earlier session back to `step`, where training continues."""
@@ -127,9 +128,15 @@ class TrainingFolder:
 
         The system unlocks it when this process ends, however it ends. Where a file system has no locks, the lock is not kept; two
         processes may then compute the same, with the same results.
+
+        Raises:
+          DamagedError: something else is in the place of the folder or of its lock.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise misplaced(error) or error from error
         try:
             yield _lock(handle)
         finally:
@@ -175,11 +182,17 @@ class TrainingFolder:
         return {}
 
     def row_files(self) -> list[Path]:
-        """The files of rows, in the order of their names."""
+        """The files of rows, in the order of their names.
+
+        Raises:
+          DamagedError: the folder cannot be read, since it is a link to itself.
+        """
         try:
             return sorted(path for path in self.path.iterdir() if _ROWS.fullmatch(path.name))
         except (FileNotFoundError, NotADirectoryError):
             return []
+        except OSError as error:
+            raise misplaced(error) or error from error
 
 
 def _trained(cell: Cell) -> dict[str, Any]:
@@ -195,13 +208,11 @@ def _rows_name(measurements: Iterable[str]) -> str:
 
 def _lock(handle: int) -> bool:
     """Locks an open file and writes this process into it; False if another process has locked it."""
-    if fcntl is not None:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    try:
+        if not lock(handle):
             return False  # another process works on it, or looks at it; who waits for it comes again
-        except OSError:  # the file system has no locks
-            pass
+    except OSError:  # the file system has no locks
+        pass
     os.ftruncate(handle, 0)
     os.pwrite(handle, f"{os.uname().nodename if hasattr(os, 'uname') else 'here'}:{os.getpid()}\n".encode(), 0)
     return True
@@ -283,8 +294,12 @@ class Store:
         write_whole(self.path / "study.json", json.dumps({"layout": LAYOUT}) + "\n")
         if self._alone is None:
             return
-        with tempfile.TemporaryDirectory(dir=self.path, prefix=".trainings.") as name:
-            filed = Store(Path(name))
+        if not self._alone:
+            self.trainings.mkdir(exist_ok=True)
+            del self._alone
+            return
+        with temporary_folder(self.path, "trainings") as folder:
+            filed = Store(folder)
             filed.trainings.mkdir()
             for rows in self._alone.values():
                 filed._folder_of(next(iter(rows.values()))).finish(list(rows.values()))
@@ -309,8 +324,8 @@ class Store:
             for path in missing:
                 write_whole(target.path / path.name, path.read_bytes())
             return bool(missing)
-        with tempfile.TemporaryDirectory(dir=self.path, prefix=".taken.") as folder:
-            copy = Path(folder) / source.path.name
+        with temporary_folder(self.path, "taken") as folder:
+            copy = folder / source.path.name
             shutil.copytree(source.path, copy, ignore=shutil.ignore_patterns("lock", _FAILED, ".*"))
             os.rename(copy, target.path)
         return True
@@ -321,8 +336,12 @@ class Store:
         return TrainingFolder(self.trainings / name)
 
 
-def open_store(path: Path) -> Store:
+def open_store(path: Path, *, to_write: bool = True) -> Store:
     """Opens the folder of a study, which need not exist. Nothing is written before `Store.begin`.
+
+    Args:
+      path: the folder.
+      to_write: whether to make sure that it can be written.
 
     Raises:
       ValueError: path names a file, holds other files or an earlier layout, or cannot be written. Nothing is changed then.
@@ -332,8 +351,9 @@ def open_store(path: Path) -> Store:
             raise ValueError(f"{path} is a file; give a folder, which need not exist")
         if path.exists():
             _require_store(path)
-        with _made(path), tempfile.TemporaryFile(dir=path):
-            pass  # a folder that exists may still refuse files
+        if to_write:
+            with _made(path), tempfile.TemporaryFile(dir=path):
+                pass  # a folder that exists may still refuse files
     except OSError as error:
         raise ValueError(f"The folder {path} cannot be written ({error.strerror}); give a folder that can") from error
     return Store(path)
@@ -374,5 +394,8 @@ def _require_store(path: Path) -> None:
             f"The folder {path} was written by an earlier version, which held one experiment in a folder (run.json, cells/). "
             f"Convert it: python -m experiments.convert {shlex.quote(str(path))} --out NEW; or give another folder"
         )
-    elif not any((path / name).exists() for name in _MARKS) and any(not each.name.startswith(".") for each in path.iterdir()):
+    for name in _FOLDERS:
+        if os.path.lexists(path / name) and not (path / name).is_dir():
+            raise ValueError(f"{path / name} is not a folder, and must be one; delete it, or move it away")
+    if not any((path / name).exists() for name in _MARKS) and any(not each.name.startswith(".") for each in path.iterdir()):
         raise ValueError(f"The folder {path} holds other files and no study.json; give a new or empty folder")

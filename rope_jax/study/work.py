@@ -17,7 +17,7 @@ import numpy as np
 
 from rope_jax.study import machine
 from rope_jax.study.config import Cell, Experiment
-from rope_jax.study.files import DamagedError, read_object
+from rope_jax.study.files import DamagedError, misplaced, read_object
 from rope_jax.study.gather import title
 from rope_jax.study.options import Options, Watch
 from rope_jax.study.plan import Lacking, Plan, Planned, lacking, make_plan
@@ -58,6 +58,7 @@ class Worker:
     watch: Watch = field(default_factory=Watch)
     only: Collection[str] | None = None
     skipped: dict[str, str] = field(default_factory=dict)
+    _checked: set[object] = field(default_factory=set)  # kinds of cells whose evaluation was traced
 
     def run(self) -> int:
         """Runs all that is missing; waits for what other processes have locked. Returns how many trainings it worked on."""
@@ -100,8 +101,11 @@ class Worker:
             claimed = []
             for one in group:
                 folder = self.store.training(one.planned.cell, one.seed)
-                if locks.enter_context(folder.locked()) and self._still_lacking(one, folder):
-                    claimed.append(one)
+                try:
+                    if locks.enter_context(folder.locked()) and self._still_lacking(one, folder):
+                        claimed.append(one)
+                except DamagedError as error:
+                    self._skip(one, error)
             if claimed:
                 self._run_recording_failures(claimed)
         return len(claimed)
@@ -109,28 +113,24 @@ class Worker:
     def _still_lacking(self, one: Lacking, folder: TrainingFolder) -> bool:
         """Another process may have done it, or failed, between the look and the lock."""
         wanted = one.planned.cell.measurements
-        try:
-            there = folder.measured()
-            return folder.failure() is None and any(wanted[pair] not in there for pair in one.pairs)
-        except DamagedError as error:
-            self._skip([one], error)
-            return False
+        there = folder.measured()
+        return folder.failure() is None and any(wanted[pair] not in there for pair in one.pairs)
 
     def _run_recording_failures(self, group: list[Lacking]) -> None:
         """Runs a group; an error is recorded with its trainings, and the others go on."""
         try:
             self._run(group)
-        except DamagedError as error:
-            self._skip(group, error)
-        except checkpoint.DamagedCheckpointError as error:
-            self._skip(group, error)
-        except OSError:
-            raise  # of the disk, which all trainings share
+        except OSError as error:
+            damage = misplaced(error)
+            if damage is None:
+                raise  # of the disk, which all trainings share
+            self._skip_or_split(group, damage)
+        except (DamagedError, checkpoint.DamagedCheckpointError) as error:
+            self._skip_or_split(group, error)
         except Exception as error:
             self.stop.check()  # JAX may have made it of an interrupt
             if _is_memory(error) and len(group) > 1:
-                for one in group:
-                    self._run_recording_failures([one])
+                self._split(group)
                 return
             reason = "not enough memory: " if _is_memory(error) else ""
             reason += f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
@@ -143,17 +143,28 @@ class Worker:
         finally:
             self.watch.ended()
 
-    def _skip(self, group: Sequence[Lacking], error: Exception) -> None:
+    def _split(self, group: Sequence[Lacking]) -> None:
+        """Runs the trainings of a group one after the other."""
         for one in group:
-            name = title(one.planned, one.seed)
-            self.skipped[name] = str(error)
-            self.watch.said(f"{name} is skipped: {error}")
+            self._run_recording_failures([one])
+
+    def _skip_or_split(self, group: Sequence[Lacking], error: Exception) -> None:
+        """Skips the training whose files are damaged, and no other."""
+        if len(group) > 1:
+            self._split(group)
+        else:
+            self._skip(group[0], error)
+
+    def _skip(self, one: Lacking, error: Exception) -> None:
+        name = title(one.planned, one.seed)
+        self.skipped[name] = str(error)
+        self.watch.said(f"{name} is skipped: {error}")
 
     def _run(self, group: list[Lacking]) -> None:
         planned, pairs = group[0].planned, group[0].pairs
         cell = replace(planned.cell, seeds=tuple(one.seed for one in group))
         folders = [self.store.training(cell, seed) for seed in cell.seeds]
-        check_evaluation(cell, only=pairs)  # an error of a metric, say, comes before minutes of training
+        self._check(cell, pairs)
         began = time.monotonic()
         state = self._trained(planned, cell, folders)
         trained = time.monotonic()
@@ -168,6 +179,13 @@ class Worker:
             self.session.note(
                 {"training": folder.path.name, "measurements": len(pairs), "together": len(group), **work, "peak_bytes": peak}
             )
+
+    def _check(self, cell: Cell, pairs: frozenset[tuple[str, int]]) -> None:
+        """Traces the evaluation, so that an error of a metric, say, comes before minutes of training; once for alike cells."""
+        kind = (_program(cell), cell.method.variants, cell.evaluate, pairs, len(cell.seeds))
+        if kind not in self._checked:
+            check_evaluation(cell, only=pairs)
+            self._checked.add(kind)
 
     def _trained(self, planned: Planned, cell: Cell, folders: list[TrainingFolder]) -> TrainState:
         """The states after training. Seeds that stand at the same step are trained together."""

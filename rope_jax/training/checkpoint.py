@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from rope_jax.training.train import TrainState, init_state
 _PARTIAL = ".partial"
 _DIGESTS = "SHA256SUMS"
 _BYTES_OF_METADATA = 2**20
+_WRITERS = 2
+_FLUSHERS = 8
 
 
 class DamagedCheckpointError(ValueError):
@@ -47,12 +50,20 @@ def save(folders: Sequence[Path], state: TrainState) -> None:
       OSError: one cannot be written, as on a full disk; the message names it. What was there before is still there.
     """
     state = jax.device_get(state)
-    for i, folder in enumerate(folders):
-        _save_one(folder.resolve(), jax.tree.map(lambda x, i=i: x[i], state))
+    # most of the time is spent waiting, for threads of Orbax and for the disk
+    with _quiet_orbax(), ThreadPoolExecutor(min(len(folders), _WRITERS)) as pool:
+        replicas = [jax.tree.map(lambda x, i=i: x[i], state) for i in range(len(folders))]
+        list(pool.map(_save_one, [folder.resolve() for folder in folders], replicas))
 
 
 def latest_step(folder: Path) -> int | None:
-    """The step of the last complete checkpoint, or None. Whatever else lies in the folder is left out."""
+    """The step of the last complete checkpoint, or None. Whatever else lies in the folder is left out.
+
+    Raises:
+      DamagedCheckpointError: the path is no folder.
+    """
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise DamagedCheckpointError(f"{folder} is not a folder, and must be one; delete it, or move it away")
     return max(_steps(folder), default=None)
 
 
@@ -110,11 +121,10 @@ def _save_one(folder: Path, state: TrainState) -> None:
         # asked first, because threads of Orbax print what they meet on a full disk
         if shutil.disk_usage(folder).free < (needed := sum(x.nbytes for x in jax.tree.leaves(state)) + _BYTES_OF_METADATA):
             raise OSError(errno.ENOSPC, f"it needs {needed:,} bytes, and the disk is full")
-        with _quiet_orbax():
-            _checkpointer().save(partial / "state", args=ocp.args.StandardSave(state))
+        _checkpointer().save(partial / "state", args=ocp.args.StandardSave(state))
         (partial / _DIGESTS).write_text(_digests(partial / "state"))
-        for path in (partial, *partial.rglob("*")):
-            _flush(path)
+        with ThreadPoolExecutor(_FLUSHERS) as pool:  # the system writes down together what is flushed together
+            list(pool.map(_flush, (partial, *partial.rglob("*"))))
         if target.exists():
             shutil.rmtree(target)
         partial.rename(target)

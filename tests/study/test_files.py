@@ -1,9 +1,11 @@
 """Whole files or none, and JSON that somebody may have damaged."""
 
+import os
+
 import pytest
 
 from looping import for_each
-from rope_jax.study.files import DamagedError, read_object, read_rows, to_lines, write_whole
+from rope_jax.study.files import DamagedError, lock, read_object, read_rows, temporary_folder, to_lines, write_whole
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -53,3 +55,26 @@ def test_damaged_lines_are_named_with_the_remedy(content, tmp_path):
         read_rows(path)
     with pytest.raises(DamagedError, match=r"r (is not JSON|holds \w+ and not a JSON object|cannot be read).*; delete it"):
         read_object(path)
+
+
+def test_what_a_killed_process_left_is_taken_over_and_what_another_holds_is_not(tmp_path):
+    """Temporary files and folders do not grow in number, and two processes that write the same at once do not mix."""
+    left, folder = tmp_path / ".a.partial", tmp_path / ".taken.partial"
+    left.write_text("half of a longer fi")
+    (folder / "copy").mkdir(parents=True)
+    write_whole(tmp_path / "a", "whole")
+    with temporary_folder(tmp_path, "taken") as mine:
+        assert (mine, list(mine.iterdir())) == (folder, [])
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    left.write_text("of another process")
+    folder.mkdir()
+    handles = [os.open(path, os.O_RDONLY) for path in (left, folder)]
+    assert all(lock(handle) for handle in handles)
+    write_whole(tmp_path / "a", "anew")
+    with temporary_folder(tmp_path, "taken") as mine:
+        assert mine != folder
+    assert left.read_text() == "of another process"
+    assert (tmp_path / "a").read_text() == "anew"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.partial", ".taken.partial", "a"]
+    for handle in handles:
+        os.close(handle)

@@ -135,7 +135,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, states):
 
 def test_a_write_killed_at_any_moment_leaves_the_last_checkpoint(tmp_path, states, toy_cell, monkeypatch):
     """Whatever of the next one was written."""
-    checkpoint.save([tmp_path] * 2, jax.tree.map(lambda x: x[jnp.array([0, 0])], states[0]))
+    folders = [tmp_path / "0", tmp_path / "1"]
+    checkpoint.save(folders, jax.tree.map(lambda x: x[jnp.array([0, 0])], states[0]))
 
     class Killed(BaseException):
         pass
@@ -147,6 +148,6 @@ def test_a_write_killed_at_any_moment_leaves_the_last_checkpoint(tmp_path, state
         with monkeypatch.context() as patch:
             patch.setattr(place, name, kill)
             with pytest.raises(Killed):
-                checkpoint.save([tmp_path] * 2, states[1])
-        assert checkpoint.latest_step(tmp_path) == 8
-    chex.assert_trees_all_equal(checkpoint.load_params(tmp_path, toy_cell), jax.tree.map(lambda x: x[0], states[0].params))
+                checkpoint.save(folders, states[1])
+        assert [checkpoint.latest_step(folder) for folder in folders] == [8, 8]
+    chex.assert_trees_all_equal(checkpoint.load_params(folders[1], toy_cell), jax.tree.map(lambda x: x[0], states[0].params))

@@ -1,5 +1,6 @@
 """`--launcher processes --jobs N`: a bounded pool of processes on this machine, each with its share of the cores or devices."""
 
+import math
 import os
 import signal
 import subprocess
@@ -22,11 +23,12 @@ _MOST_DEATHS = 3  # of processes that worked on one training, before it counts a
 def launch(launch: Launch) -> bool:
     """Runs what is missing in several processes, which share the work by the locks of its trainings."""
     launch.store.begin()
-    groups = {id(one.planned) for one in lacking(make_plan(launch.experiment, launch.store), launch.store)}
-    if not groups:
+    seeds = Counter(id(one.planned) for one in lacking(make_plan(launch.experiment, launch.store), launch.store))
+    if not seeds:
         return True
+    groups = sum(math.ceil(count / (launch.seeds_per_job or count)) for count in seeds.values())
     pool = _Pool(
-        launch, slots=slots(launch.jobs, launch.cores or devices.cores_granted(), devices.visible_accelerators(), len(groups))
+        launch, slots=slots(launch.jobs, launch.cores or devices.cores_granted(), devices.visible_accelerators(), groups)
     )
     try:
         pool.run()
@@ -50,7 +52,7 @@ def slots(jobs: int | None, cores: int, accelerators: list[str], groups: int) ->
       jobs: how many processes; None is one for each accelerator or, without any, for each core.
       cores: of this machine that may be used.
       accelerators: their names for CUDA_VISIBLE_DEVICES; [] on a machine without any.
-      groups: cells that are to be run. A process gets several accelerators only where there are fewer cells than these.
+      groups: of trainings that are run together. A process gets several accelerators only where there are fewer of them.
     """
     count = min(jobs or max(1, len(accelerators) or cores), groups)
     share = max(1, cores // count)
