@@ -25,7 +25,7 @@ from rope_jax.study.options import Options
 from rope_jax.study.plan import Plan, lacking, make_plan
 from rope_jax.study.stop import StopRequest
 from rope_jax.study.store import Store, open_store
-from rope_jax.training import devices
+from rope_jax.training import devices, processes
 
 _PROGRAM = "experiments.cell"
 
@@ -129,7 +129,7 @@ def prepare(given: Arguments, experiment: Experiment, store: Store, only: set[st
     from rope_jax.training.evaluate import check_evaluation
 
     if given.coordinator is not None:
-        devices.initialize(given.coordinator, given.num_processes, given.process_id)
+        processes.initialize(given.coordinator, given.num_processes, given.process_id)
     devices.configure(cores=given.cores, compilation_cache=given.compilation_cache)
     command.silence_libraries()
     missing = [
