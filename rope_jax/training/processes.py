@@ -47,9 +47,21 @@ def initialize(coordinator: str, num_processes: int | None = None, process_id: i
         raise ValueError(f"the processes did not meet at {coordinator} ({reason}); start all of them, within minutes") from error
 
 
+def leave() -> None:
+    """Ends the program of several processes. All call it together, at the end of their common work."""
+    if jax.process_count() > 1:
+        wait()
+        jax.distributed.shutdown()
+
+
 def is_main() -> bool:
     """Whether this process writes the files: process 0."""
     return jax.process_index() == 0
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether an error says that another process of this program is gone, so that it cannot go on."""
+    return jax.process_count() > 1 and isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error)
 
 
 def fetch(tree: Any) -> Any:
