@@ -112,8 +112,9 @@ def names() -> list[str]:
 def replica_mesh(replicas: int, devices_per_seed: int = 1) -> Mesh:
     """A mesh over the fewest devices that take the fewest rounds: 10 replicas on 8 devices take two rounds, as they do on 5.
 
-    Every process gives as many of its devices. On a CPU there are two devices at least, if so many exist: XLA compiles a program
-    for one device in other steps, which round otherwise, and a replica's results are not to depend on how many there are.
+    Every process gives as many of its devices. On a CPU these are two at least, if so many exist: XLA compiles a program for one
+    device in other steps, which round otherwise, and a replica's results are not to depend on how many there are. Besides, it
+    runs programs that use one device of a process in any order, and processes must communicate in the same order.
 
     Args:
       replicas: how many.
@@ -127,7 +128,7 @@ def replica_mesh(replicas: int, devices_per_seed: int = 1) -> Mesh:
         raise ValueError(f"devices_per_seed must divide the number of devices, which is {everywhere}, got {devices_per_seed}")
     at_once = everywhere // devices_per_seed
     rounds = -(-replicas // at_once)
-    least = LEAST_CPU_DEVICES if block_sizes.on_cpu() else 1
+    least = LEAST_CPU_DEVICES * processes if block_sizes.on_cpu() else 1
     used = -(-replicas // rounds)
     while used < at_once and (used * devices_per_seed < least or used * devices_per_seed % processes):
         used += 1

@@ -37,6 +37,7 @@ def initialize(coordinator: str, num_processes: int | None = None, process_id: i
             f"{coordinator!r}, {num_processes} and {process_id}"
         )
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from the command
     try:
         if from_slurm:
             jax.distributed.initialize(cluster_detection_method=SLURM)

@@ -21,12 +21,13 @@ def launch(launch: Launch) -> bool:
 def worker(launch: Launch) -> Worker:
     """This process as one that works on a study. JAX must be configured."""
     kind = devices.kind()
-    store, session, options, watch = launch.store, SilentSession(Path(), {}), launch.options, launch.watch
+    store, options, watch = launch.store, launch.options, launch.watch
     if processes.is_main():
         store.begin()
         session = new_session(store, launch.command, launch.experiment, devices.names())
     else:
         store, options, watch = SilentStore(store.path), replace(options, trackers=()), Watch()
+        session = SilentSession(Path(), {})
     return Worker(
         experiment=launch.experiment,
         store=store,
