@@ -7,12 +7,16 @@ DEVICES are those of a process.
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import numpy as np
 
 import same_numbers
+from rope_jax import RoPE
+from rope_jax.policies import Randomized
+from rope_jax.study.config import Method
 from rope_jax.training import checkpoint, devices, processes, train
 from rope_jax.training.evaluate import evaluate
 
@@ -43,6 +47,13 @@ def main(device_count, devices_per_seed, seeds, folder, *program):
     assert processes.from_main({"process": jax.process_index()}) == {"process": 0}
     train.chunk_size = lambda seconds, left: 1
     [cell, *_] = same_numbers.cells(tuple(int(seed) for seed in seeds.split(",")))
+    cell = replace(  # smaller, since several processes compile it at once
+        cell,
+        method=Method(encoder=RoPE(learn_base=True), policy=Randomized(max_position=60)),
+        model=replace(cell.model, num_layers=1),
+        train=replace(cell.train, steps=6),
+        evaluate=replace(cell.evaluate, lengths=(3, 9)),
+    )
     found = numbers(cell, int(devices_per_seed), Path(folder))
     if processes.is_main():
         (Path(folder) / "found.json").write_text(json.dumps(found))
