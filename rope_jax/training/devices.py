@@ -206,15 +206,15 @@ def _one_by_one(function: Callable[[Any, Any], Any], count: jax.Array, stacked: 
     The compiler does not know `count`. It would drop a loop that it knows to run once, and then round otherwise.
     """
 
-    def of(index: jax.Array) -> Any:
-        one = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), stacked)
-        return function(one, shared)
+    once = jax.jit(function, inline=True)  # traced once, here and for the shapes of the results
+
+    def take(index: jax.Array) -> Any:
+        return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, index, keepdims=False), stacked)
 
     def add(index: jax.Array, results: Any) -> Any:
-        return jax.tree.map(
-            lambda all_results, one: jax.lax.dynamic_update_index_in_dim(all_results, one, index, 0), results, of(index)
-        )
+        one = once(take(index), shared)
+        return jax.tree.map(lambda all_results, x: jax.lax.dynamic_update_index_in_dim(all_results, x, index, 0), results, one)
 
     length = jax.tree.leaves(stacked)[0].shape[0]
-    shapes = jax.eval_shape(of, jax.ShapeDtypeStruct((), jnp.int32))
+    shapes = jax.eval_shape(once, jax.eval_shape(take, jax.ShapeDtypeStruct((), jnp.int32)), shared)
     return jax.lax.fori_loop(0, count, add, jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes))
