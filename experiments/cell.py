@@ -25,7 +25,7 @@ from rope_jax.study.options import Options
 from rope_jax.study.plan import Plan, lacking, make_plan
 from rope_jax.study.stop import StopRequest
 from rope_jax.study.store import Store, open_store
-from rope_jax.training import devices
+from rope_jax.training import devices, processes
 
 _PROGRAM = "experiments.cell"
 
@@ -52,16 +52,19 @@ def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: 
     from rope_jax.study.launchers.here import worker
 
     only = set(given.training) or None
-    if not any(
+    if given.coordinator is None and not any(
         only is None or one.planned.cell.training(one.seed) in only for one in lacking(make_plan(experiment, store), store)
     ):
         return _failures(experiment, store, only)
     with refusing(when=is_refusal), Display() as display:
         request = launch(arguments, given, experiment, store, stop, display, _PROGRAM)
+        configure(given)
         prepare(given, experiment, store, only)
         mine = worker(request)
         mine.only = only
         mine.run()
+    if not processes.is_main():
+        return []
     return [*_failures(experiment, store, only), *(f"{name} is skipped: {reason}" for name, reason in mine.skipped.items())]
 
 
@@ -119,8 +122,16 @@ def launch(
     )
 
 
+def configure(given: Arguments) -> None:
+    """Configures JAX; where this process is one of several that are one program, they meet."""
+    if given.coordinator is not None:
+        processes.initialize(given.coordinator, given.num_processes, given.process_id)
+    devices.configure(cores=given.cores, compilation_cache=given.compilation_cache)
+    command.silence_libraries()
+
+
 def prepare(given: Arguments, experiment: Experiment, store: Store, only: set[str] | None = None) -> None:
-    """Configures JAX, prints the least cost, and traces the first evaluation, before anything is written.
+    """Prints the least cost, and traces the first evaluation, before anything is written. JAX must be configured.
 
     Raises:
       ValueError: the machine cannot run it, unless --force; or the evaluation is refused.
@@ -128,20 +139,19 @@ def prepare(given: Arguments, experiment: Experiment, store: Store, only: set[st
     from rope_jax.study import cost
     from rope_jax.training.evaluate import check_evaluation
 
-    if given.coordinator is not None:
-        devices.initialize(given.coordinator, given.num_processes, given.process_id)
-    devices.configure(cores=given.cores, compilation_cache=given.compilation_cache)
-    command.silence_libraries()
     missing = [
         one for one in lacking(make_plan(experiment, store), store) if only is None or one.planned.cell.training(one.seed) in only
     ]
     cells = list({id(one.planned): one.planned.cell for one in missing}.values())
+    if not cells:
+        return
     estimate = cost.estimate(cells)
-    command.remark(str(estimate))
+    if processes.is_main():
+        command.remark(str(estimate))
     if not given.force:
         estimate.require_possible()
     try:
-        check_evaluation(cells[0])
+        check_evaluation(cells[0], devices_per_seed=given.devices_per_seed)
     except Exception as error:  # a fault of a class of the user's is recorded with its training
         if isinstance(error, ValueError) and is_refusal(error):
             raise

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from experiments import command
 from experiments.arguments import Arguments, parse
-from experiments.cell import launch, opened, prepare
+from experiments.cell import configure, launch, opened, prepare
 from experiments.cli import is_refusal, refusing
 from experiments.display import Display
 from experiments.interrupt import interruptible
@@ -28,6 +28,7 @@ from rope_jax.study.plan import lacking, make_plan, progress
 from rope_jax.study.status import read_status
 from rope_jax.study.stop import StopRequest
 from rope_jax.study.store import Store, read_store
+from rope_jax.training import processes
 
 _PROGRAM = "experiments.compare"
 
@@ -56,7 +57,11 @@ def main(arguments: list[str]) -> None:
             store = opened(given.out, to_write=not (given.status or given.dry_run or given.list))
             if _only_printed(given, experiment, store):
                 return
-            _take_over(given, experiment, store)
+            several = given.coordinator is not None and given.launcher == "here"
+            if several:
+                configure(given)
+            if not several or processes.is_main():
+                _take_over(given, experiment, store)
             finished_before, left = progress(experiment, store)
         for hint in hints(experiment):
             command.remark(hint)
@@ -67,7 +72,7 @@ def main(arguments: list[str]) -> None:
 
         interrupt.state = state
         with command.failing(lambda: f",{state()}"), refusing(when=is_refusal):
-            if left and not _run(arguments, given, experiment, store, interrupt):
+            if (left or several) and not _run(arguments, given, experiment, store, interrupt):
                 return
             gathered = gather(make_plan(experiment, store), store)
             curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics if gathered.rows}
@@ -112,6 +117,8 @@ def _take_over(given: Arguments, experiment: Experiment, store: Store) -> None:
 def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest) -> bool:
     """Launches what is missing; whether it is over, so that a report can be written."""
     if given.launcher == "here":
+        if given.coordinator is None:
+            configure(given)
         prepare(given, experiment, store)
     with Display() as display:
         return launcher(given.launcher)(launch(arguments, given, experiment, store, stop, display, _PROGRAM))

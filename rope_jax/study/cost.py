@@ -24,7 +24,7 @@ from rope_jax.study.settings import ModelConfig, TrainConfig
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.training import microbatch
-from rope_jax.training.devices import replica_mesh
+from rope_jax.training.devices import replica_mesh, together
 from rope_jax.training.token_positions import token_positions
 from rope_jax.training.train import optimizer
 
@@ -158,9 +158,11 @@ def _evaluation_bytes(cell: Cell) -> int:
     """The test examples of the costliest length, and the widest activation of one micro-batch of them."""
     model, task = cell.model, cell.task
 
+    budget = block_sizes.activation_bytes(together=together(len(cell.seeds)))
+
     def of_length(length: int, examples: int) -> int:
         tokens = task.input_length(length)
-        size = min(examples, microbatch.micro_batch_size(tokens, hidden=model.hidden, num_heads=model.num_heads))
+        size = min(examples, microbatch.micro_batch_size(tokens, hidden=model.hidden, num_heads=model.num_heads, budget=budget))
         drawn = max(_positions_bytes(task, variant.policy, size, tokens) for variant in cell.method.all_variants)
         batch = max(examples * tokens * _BATCH_BYTES_PER_TOKEN, _drawn_bytes(task, examples, length))
         return batch + max(_widest_bytes(cell, size, tokens), drawn)

@@ -22,8 +22,7 @@ def memory_bytes() -> int | None:
     """The memory of a device: of the machine for CPUs, which share it, else of the first accelerator; None if it is unknown."""
     if block_sizes.on_cpu():
         return min((limit for limit in (_physical_bytes(), *_group_limits()) if limit is not None), default=None)
-    statistics = jax.devices()[0].memory_stats() or {}
-    return statistics.get("bytes_limit")
+    return block_sizes.device_memory()
 
 
 def peak_bytes() -> int | None:
@@ -33,7 +32,7 @@ def peak_bytes() -> int | None:
             return None
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def operations_per_second(devices: int) -> float:

@@ -26,17 +26,22 @@ class Maker:
     Attributes:
       commit: of this code; "-dirty" behind it if the code was changed since; None outside a checkout.
       device: the kind of device, such as "cpu" or "NVIDIA H100"; of a CPU its model, which decides the last digits of results.
-      exact: whether results are bit for bit those of any other company of seeds, as on CPUs.
+      exact: whether results are bit for bit those of any other company of seeds, as on CPUs, where a core runs one at a time.
     """
 
     commit: str | None
     device: str
     exact: bool
 
-    def columns(self, together: int) -> dict[str, Any]:
-        """The columns of a row that was computed in one program with so many seeds."""
-        version = importlib.metadata.version("jax")
-        return {"commit": self.commit, "jax": version, "device": self.device, "together": None if self.exact else together}
+    def columns(self, together: int, devices_per_seed: int = 1) -> dict[str, Any]:
+        """The columns of a row that was computed with so many seeds at once on a device, or with so many devices for the seed."""
+        return {
+            "commit": self.commit,
+            "jax": importlib.metadata.version("jax"),
+            "device": self.device,
+            "together": None if self.exact else together,
+            **({"devices_per_seed": devices_per_seed} if devices_per_seed > 1 else {}),
+        }
 
 
 def new_session(store: Store, command: str, experiment: Any, devices: Sequence[str]) -> Session:

@@ -12,7 +12,7 @@ from rope_jax.tasks.metrics import Metric
 ROW_COLUMNS = (  # the columns of a row that hold no metric, in their order; see `rows`
     *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "variant"),
     *("variant_encoder", "variant_policy", "privileged", "settings", "trial", "training", "measurement"),
-    *("commit", "jax", "device", "together", "seed", "train_steps", "train_length", "length"),
+    *("commit", "jax", "device", "together", "devices_per_seed", "seed", "train_steps", "train_length", "length"),
     *("status", "diverged_at", "reason", "digest", "distinct", "seen", "count"),
 )
 

@@ -3,6 +3,9 @@
 A process locks the trainings that it works on, those of one cell together in one program, and skips those that others have
 locked. It may die at any moment: its locks go with it, files are whole or not there, and training goes on from the last
 checkpoint.
+
+Several processes may be one program, whose devices work together (`training.processes`). The main process then does all of this
+and tells the others what it runs. They compute the same, and write nothing (`followers`).
 """
 
 import contextlib
@@ -11,11 +14,12 @@ import time
 import traceback
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import jax
 import numpy as np
 
-from rope_jax.study import machine
+from rope_jax.study import followers, machine
 from rope_jax.study.config import Cell, Experiment
 from rope_jax.study.files import DamagedError, misplaced, read_object
 from rope_jax.study.gather import title
@@ -26,7 +30,7 @@ from rope_jax.study.rows import Row, completed
 from rope_jax.study.stop import Stop, StopRequest
 from rope_jax.study.store import Session, Store, TrainingFolder
 from rope_jax.study.tracking import Tracker, trackers
-from rope_jax.training import checkpoint
+from rope_jax.training import checkpoint, devices, processes
 from rope_jax.training.evaluate import check_evaluation, evaluate
 from rope_jax.training.numbers import split_numbers
 from rope_jax.training.train import Progress, TrainState, fit
@@ -59,28 +63,37 @@ class Worker:
     only: Collection[str] | None = None
     skipped: dict[str, str] = field(default_factory=dict)
     _checked: set[object] = field(default_factory=set)  # kinds of cells whose evaluation was traced
+    _compiled: object = None
 
     def run(self) -> int:
         """Runs all that is missing; waits for what other processes have locked. Returns how many trainings it worked on."""
-        done, program = 0, None
+        done = self._lead() if processes.is_main() else self._follow()
+        processes.leave()
+        return done
+
+    def _lead(self) -> int:
+        done = 0
         while True:
             plan = make_plan(self.experiment, self.store)
             groups = list(self.groups(plan))
-            if not groups:
-                return done
             worked = 0
             for group in groups:
                 self.stop.check()
-                # each compiled program holds memory maps, of which a process may have 65,530
-                if (needed := _program(group[0].planned.cell)) != program:
-                    jax.clear_caches()
-                    program = needed
                 worked += self._run_unlocked(group)
             done += worked
+            if not groups or (not worked and self.only is not None):  # others are at it; they finish it, or the next command does
+                processes.from_main(None)
+                return done
             if not worked:
-                if self.only is not None:
-                    return done  # others are at it; they finish it, or the next command does
                 time.sleep(_WAIT_SECONDS)
+
+    def _follow(self) -> int:
+        done = 0
+        while (order := processes.from_main(None)) is not None:
+            group = followers.ordered(order, self.experiment, self.store)
+            self._run_recording_failures(group)
+            done += len(group)
+        return done
 
     def groups(self, plan: Plan) -> Iterator[list[Lacking]]:
         """What is missing, in groups that are run together: seeds of one cell that lack the same."""
@@ -107,6 +120,7 @@ class Worker:
                 except DamagedError as error:
                     self._skip(one, error)
             if claimed:
+                processes.from_main(followers.order(claimed))
                 self._run_recording_failures(claimed)
         return len(claimed)
 
@@ -118,6 +132,10 @@ class Worker:
 
     def _run_recording_failures(self, group: list[Lacking]) -> None:
         """Runs a group; an error is recorded with its trainings, and the others go on."""
+        # each compiled program holds memory maps, of which a process may have 65,530
+        if (needed := _program(group[0].planned.cell)) != self._compiled:
+            jax.clear_caches()
+            self._compiled = needed
         try:
             self._run(group)
         except OSError as error:
@@ -129,6 +147,8 @@ class Worker:
             self._skip_or_split(group, error)
         except Exception as error:
             self.stop.check()  # JAX may have made it of an interrupt
+            if processes.is_lost(error):
+                raise
             if _is_memory(error) and len(group) > 1:
                 self._split(group)
                 return
@@ -169,9 +189,10 @@ class Worker:
         state = self._trained(planned, cell, folders)
         trained = time.monotonic()
         rows = self._measure(planned, cell, state, pairs)
+        share = self.options.devices_per_seed
+        columns = self.maker.columns(devices.together(len(group), share), share)
         for folder, seed in zip(folders, cell.seeds, strict=True):
-            signed = [completed(row, **self.maker.columns(len(cell.seeds))) for row in rows if row["seed"] == seed]
-            folder.finish(signed)
+            folder.finish([completed(row, **columns) for row in rows if row["seed"] == seed])
         work = {"training_seconds": trained - began, "evaluation_seconds": time.monotonic() - trained}
         peak = machine.peak_bytes()
         self.watch.finished(_title(planned, cell))
@@ -184,19 +205,19 @@ class Worker:
         """Traces the evaluation, so that an error of a metric, say, comes before minutes of training; once for alike cells."""
         kind = (_program(cell), cell.method.variants, cell.evaluate, pairs, len(cell.seeds))
         if kind not in self._checked:
-            check_evaluation(cell, only=pairs)
+            check_evaluation(cell, only=pairs, devices_per_seed=self.options.devices_per_seed)
             self._checked.add(kind)
 
     def _trained(self, planned: Planned, cell: Cell, folders: list[TrainingFolder]) -> TrainState:
         """The states after training. Seeds that stand at the same step are trained together."""
-        steps = [checkpoint.latest_step(folder.checkpoints) or 0 for folder in folders]
+        steps = processes.from_main([checkpoint.latest_step(folder.checkpoints) or 0 for folder in folders])
         state = None
         for step in sorted(set(steps)):
             chosen = [i for i, reached in enumerate(steps) if reached == step]
             part = replace(cell, seeds=tuple(cell.seeds[i] for i in chosen))
             state = self._train(planned, part, [folders[i] for i in chosen], step)
         if len(set(steps)) > 1:
-            state = checkpoint.load([folder.checkpoints for folder in folders], cell)
+            state = self._load([folder.checkpoints for folder in folders], cell)
         if state is None:
             raise RuntimeError("a training has at least one step")
         return state
@@ -204,7 +225,7 @@ class Worker:
     def _train(self, planned: Planned, cell: Cell, folders: list[TrainingFolder], start: int) -> TrainState:
         """Trains from the last checkpoint, or from the beginning."""
         checkpoints = [folder.checkpoints for folder in folders]
-        state = checkpoint.load(checkpoints, cell)
+        state = self._load(checkpoints, cell)
         for folder, seed in zip(folders, cell.seeds, strict=True):
             folder.start(cell, seed, start)
         name = _title(planned, cell)
@@ -221,14 +242,14 @@ class Worker:
                         self.options.trackers,
                         folder.path,
                         title(planned, seed),
-                        read_object(folder.path / "training.json"),
+                        read_object(folder.path / "training.json") if self.options.trackers else {},
                         start=start,
                         report=self.watch.said,
                     )
                 )
                 for folder, seed in zip(folders, cell.seeds, strict=True)
             ]
-            for number, now in enumerate(fit(cell, state, wanted=wanted)):
+            for number, now in enumerate(fit(cell, state, wanted=wanted, devices_per_seed=self.options.devices_per_seed)):
                 if number == 0:
                     stack.enter_context(
                         self.stop.deferred()
@@ -239,12 +260,22 @@ class Worker:
                     state = now.state
                     checkpoint.save(checkpoints, state)
                     saved = time.monotonic()
-                if now.step < cell.train.steps:
-                    self.stop.check()
+                    if now.step < cell.train.steps:
+                        self._check_stop()
         self.watch.ended()
         if state is None:
             raise RuntimeError("a training has at least one step")
         return state
+
+    def _load(self, checkpoints: list[Path], cell: Cell) -> TrainState | None:
+        return checkpoint.load(checkpoints, cell, devices_per_seed=self.options.devices_per_seed)
+
+    def _check_stop(self) -> None:
+        """Stops all processes of the program if one of them is asked to."""
+        if processes.largest(self.stop.requested):
+            processes.leave()
+            self.stop.check()
+            raise KeyboardInterrupt
 
     def _log(self, folders: list[TrainingFolder], told: list[Tracker], now: Progress, steps: int) -> None:
         speed = steps / max(now.seconds, 1e-9)
@@ -258,8 +289,10 @@ class Worker:
         """The rows of some measurements of all seeds, in the order of the config."""
         self.watch.began(f"{_title(planned, cell)}, evaluating", len(pairs))
         rows: list[Row] = []
-        for number, of_pair in enumerate(evaluate(cell, state.params, np.asarray(state.diverged_at), only=pairs), 1):
-            self.stop.check()
+        diverged_at = processes.fetch(state.diverged_at)
+        share = self.options.devices_per_seed
+        for number, of_pair in enumerate(evaluate(cell, state.params, diverged_at, only=pairs, devices_per_seed=share), 1):
+            self._check_stop()
             rows += of_pair
             self.watch.moved(number, "")
         self.watch.ended()

@@ -25,6 +25,7 @@ import orbax.checkpoint as ocp
 
 from rope_jax.encoders.base import Params
 from rope_jax.study.config import Cell
+from rope_jax.training import processes
 from rope_jax.training.devices import replica_sharding
 from rope_jax.training.train import TrainState, init_state
 
@@ -42,6 +43,8 @@ class DamagedCheckpointError(ValueError):
 def save(folders: Sequence[Path], state: TrainState) -> None:
     """Writes each replica into the folder of its seed, as folder/<step>; then removes the older checkpoints there.
 
+    Of several processes that are one program, all call it, and the main process writes.
+
     Args:
       folders: one for each replica; made if they do not exist.
       state: of all replicas, with a leading replica axis.
@@ -49,11 +52,13 @@ def save(folders: Sequence[Path], state: TrainState) -> None:
     Raises:
       OSError: one cannot be written, as on a full disk; the message names it. What was there before is still there.
     """
-    state = jax.device_get(state)
-    # most of the time is spent waiting, for threads of Orbax and for the disk
-    with _quiet_orbax(), ThreadPoolExecutor(min(len(folders), _WRITERS)) as pool:
-        replicas = [jax.tree.map(lambda x, i=i: x[i], state) for i in range(len(folders))]
-        list(pool.map(_save_one, [folder.resolve() for folder in folders], replicas))
+    state = processes.fetch(state)
+    if processes.is_main():
+        # most of the time is spent waiting, for threads of Orbax and for the disk
+        with _quiet_orbax(), ThreadPoolExecutor(min(len(folders), _WRITERS)) as pool:
+            replicas = [jax.tree.map(lambda x, i=i: x[i], state) for i in range(len(folders))]
+            list(pool.map(_save_one, [folder.resolve() for folder in folders], replicas))
+    processes.wait()
 
 
 def latest_step(folder: Path) -> int | None:
@@ -67,12 +72,13 @@ def latest_step(folder: Path) -> int | None:
     return max(_steps(folder), default=None)
 
 
-def load(folders: Sequence[Path], cell: Cell) -> TrainState | None:
+def load(folders: Sequence[Path], cell: Cell, *, devices_per_seed: int = 1) -> TrainState | None:
     """Reads the last complete checkpoints of a cell.
 
     Args:
       folders: one for each seed of the cell, where `save` wrote them.
       cell: what was trained.
+      devices_per_seed: as in `train.fit`.
 
     Returns:
       The state, its replica axis spread over the present devices; None if there is no checkpoint.
@@ -88,7 +94,7 @@ def load(folders: Sequence[Path], cell: Cell) -> TrainState | None:
     if steps[0] is None:
         return None
     states = [_read(folder, steps[0], cell) for folder in folders]
-    return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *states), replica_sharding(len(folders)))
+    return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *states), replica_sharding(len(folders), devices_per_seed))
 
 
 def load_params(folder: Path, cell: Cell) -> Params | None:
@@ -154,8 +160,13 @@ def _read(folder: Path, step: int, cell: Cell) -> TrainState:
 
 
 def _checkpointer() -> Any:
-    """One that is done when it returns."""
-    return ocp.Checkpointer(ocp.StandardCheckpointHandler())
+    """One that is done when it returns, and waits for no other process."""
+    this = jax.process_index()
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=this, active_processes={this}, barrier_sync_key_prefix=f"process {this}"
+    )
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 @contextlib.contextmanager

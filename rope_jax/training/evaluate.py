@@ -19,6 +19,7 @@ import numpy as np
 from rope_jax.encoders._internal import random
 from rope_jax.encoders.base import Dims, Encoder, Params, Prepared
 from rope_jax.encoders.layers import Layers, as_layers
+from rope_jax.model import block_sizes
 from rope_jax.model.implementation import Implementation
 from rope_jax.model.transformer import encoding_params, functional
 from rope_jax.policies import Policy
@@ -29,8 +30,9 @@ from rope_jax.study.settings import EvaluateConfig, ModelConfig
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.tasks.metrics import Metric
-from rope_jax.training import microbatch
+from rope_jax.training import devices, microbatch
 from rope_jax.training.devices import ONE_CORE, default_flags, over_replicas, replica_sharding
+from rope_jax.training.processes import fetch
 from rope_jax.training.token_positions import token_positions
 
 MAX_SHARED_WORK = 0.03  # of compiling a program: lengths of less work than this share one
@@ -111,6 +113,7 @@ class Program:
       model, encoder: what was trained.
       policy: gives the positions.
       replicas: how many.
+      devices_per_seed: how many devices compute each of them together.
       implementation: how the model is computed.
       metrics: what is measured besides the task's metrics.
     """
@@ -122,6 +125,7 @@ class Program:
     encoder: Encoder | Layers
     policy: Policy
     replicas: int
+    devices_per_seed: int = 1
     implementation: Implementation = Implementation(scan_layers=True)
     metrics: tuple[Metric, ...] = ()
 
@@ -139,7 +143,9 @@ def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, prog
       For each metric its sum and its count over the test examples, both [S].
     """
     task, config = program.task, program.model
-    _, apply = functional(config, task.vocabulary, program.encoder, implementation=program.implementation)
+    budget = block_sizes.activation_bytes(together=devices.together(program.replicas, program.devices_per_seed))
+    implementation = replace(program.implementation, activation_bytes=budget)
+    _, apply = functional(config, task.vocabulary, program.encoder, implementation=implementation)
 
     def run(model: tuple[Params, Prepared], length: jax.Array) -> Measured:
         params, prepared = model
@@ -147,7 +153,7 @@ def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, prog
         input_length = task.input_length(length)
         keys = random.keys_of(random.fold_in(random.key(_POSITIONS_KEY), input_length), program.examples)
         padded = task.input_length(program.max_length)
-        size = microbatch.micro_batch_size(padded, hidden=config.hidden, num_heads=config.num_heads)
+        size = microbatch.micro_batch_size(padded, hidden=config.hidden, num_heads=config.num_heads, budget=budget)
 
         def measure_micro_batch(inputs: tuple[tuple[Batch, jax.Array], jax.Array]) -> Measured:
             (batch, keys), real = inputs
@@ -157,10 +163,12 @@ def measure_replicas(models: tuple[Params, Prepared], length: jax.Array, *, prog
             logits = apply(params, batch.tokens, positions, prepared)
             return {metric.name: _measure(metric, logits, batch) for metric in (*task.metrics, *program.metrics)}
 
-        by_micro_batch = jax.lax.map(measure_micro_batch, microbatch.split_batch((batch, keys), size))
-        return jax.tree.map(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), by_micro_batch)
+        micro_batches = microbatch.split_batch((batch, keys), size, devices_per_seed=program.devices_per_seed)
+        by_micro_batch = jax.lax.map(measure_micro_batch, micro_batches)
+        sums = jax.tree.map(lambda x: jnp.sum(x, axis=0, dtype=x.dtype), by_micro_batch)
+        return devices.added_up(sums, program.devices_per_seed)
 
-    return over_replicas(run, program.replicas)(models, length)
+    return over_replicas(run, program.replicas, program.devices_per_seed)(models, length)
 
 
 def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
@@ -180,7 +188,12 @@ def _measure(metric: Metric, logits: jax.Array, batch: Batch) -> tuple[jax.Array
 
 
 def evaluate(
-    cell: Cell, params: Params, diverged_at: np.ndarray, *, only: Collection[tuple[str, int]] | None = None
+    cell: Cell,
+    params: Params,
+    diverged_at: np.ndarray,
+    *,
+    only: Collection[tuple[str, int]] | None = None,
+    devices_per_seed: int = 1,
 ) -> Iterator[list[dict[str, Any]]]:
     """Evaluates a trained cell.
 
@@ -190,6 +203,7 @@ def evaluate(
       diverged_at: int [S], from the TrainState.
       only: the names of variants, each with a length, to measure; None is all of them. What is measured of one does not depend
         on the others.
+      devices_per_seed: how many devices share the examples of each seed, as in `fit`.
 
     Yields:
       For every variant and length, in the config's order, the rows of all seeds: one dict each, a line of rows.jsonl.
@@ -199,16 +213,16 @@ def evaluate(
     """
     replicas = len(cell.seeds)
     names = [metric.name for metric in (*cell.task.metrics, *cell.evaluate.metrics)]
-    for variant, programs in _programs(cell, only):
+    for variant, programs in _programs(cell, only, devices_per_seed):
         layers = as_layers(variant.encoder)
         reads_length = layers.requirements.length
-        prepared = None if reads_length else _prepare(cell, layers, params, None)
+        prepared = None if reads_length else _prepare(cell, layers, params, None, devices_per_seed)
         for length, program in programs:
             examples = program.examples
             if reads_length:
-                prepared = _prepare(cell, layers, params, cell.task.input_length(length))
+                prepared = _prepare(cell, layers, params, cell.task.input_length(length), devices_per_seed)
             with default_flags():
-                measured = jax.device_get(measure_replicas((params, prepared), np.int32(length), program=program))
+                measured = fetch(measure_replicas((params, prepared), np.int32(length), program=program))
             with_as_many = [n for n, count in cell.evaluate.examples_by_length.items() if count == examples]
             distinct = share_distinct(cell.task, length, examples=examples, max_length=max(with_as_many))  # one program for all
             by_seed = [{name: tuple(x[i].item() for x in measured[name]) for name in names} for i in range(replicas)]
@@ -228,7 +242,7 @@ def evaluate(
 
 
 def _programs(
-    cell: Cell, only: Collection[tuple[str, int]] | None
+    cell: Cell, only: Collection[tuple[str, int]] | None, devices_per_seed: int
 ) -> Iterator[tuple[ResolvedVariant, list[tuple[int, Program]]]]:
     """Each variant with its lengths and the programs that measure it on them; of those in `only`, if that is given."""
     every = {(variant.name, length) for variant in cell.method.all_variants for length in cell.evaluate.lengths}
@@ -238,7 +252,7 @@ def _programs(
         )
     for variant in cell.method.all_variants:
         programs = [
-            (length, _program(cell, variant, length, examples))
+            (length, _program(cell, variant, length, examples, devices_per_seed))
             for length, examples in cell.evaluate.examples_by_length.items()
             if only is None or (variant.name, length) in only
         ]
@@ -246,7 +260,7 @@ def _programs(
             yield variant, programs
 
 
-def _program(cell: Cell, variant: ResolvedVariant, length: int, examples: int) -> Program:
+def _program(cell: Cell, variant: ResolvedVariant, length: int, examples: int, devices_per_seed: int) -> Program:
     return Program(
         task=cell.task,
         examples=examples,
@@ -255,18 +269,19 @@ def _program(cell: Cell, variant: ResolvedVariant, length: int, examples: int) -
         encoder=cell.method.encoder,
         policy=variant.policy,
         replicas=len(cell.seeds),
+        devices_per_seed=devices_per_seed,
         metrics=cell.evaluate.metrics,
     )
 
 
-def check_evaluation(cell: Cell, *, only: Collection[tuple[str, int]] | None = None) -> None:
+def check_evaluation(cell: Cell, *, only: Collection[tuple[str, int]] | None = None, devices_per_seed: int = 1) -> None:
     """Traces every program of a cell's evaluation and makes up rows, so that errors come before training.
 
     Evaluation uses the traces again.
 
     Args:
       cell: what will be trained.
-      only: as for `evaluate`.
+      only, devices_per_seed: as for `evaluate`.
 
     Raises:
       Exception: whatever the task, a policy, an encoder or a metric raises for these shapes.
@@ -276,9 +291,9 @@ def check_evaluation(cell: Cell, *, only: Collection[tuple[str, int]] | None = N
     params = jax.eval_shape(lambda: init(random.key(0)))
 
     def stacked(one: jax.Array) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((replicas, *one.shape), one.dtype, sharding=replica_sharding(replicas))
+        return jax.ShapeDtypeStruct((replicas, *one.shape), one.dtype, sharding=replica_sharding(replicas, devices_per_seed))
 
-    for variant, programs in _programs(cell, only):
+    for variant, programs in _programs(cell, only, devices_per_seed):
         layers = as_layers(variant.encoder)
         for length, program in programs:
             current = cell.task.input_length(length) if layers.requirements.length else None
@@ -291,7 +306,7 @@ def check_evaluation(cell: Cell, *, only: Collection[tuple[str, int]] | None = N
 
 
 @default_flags()
-def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> Prepared:
+def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None, devices_per_seed: int) -> Prepared:
     """What the encoders of a variant prepare for every replica, for examples of `length` input positions; None if they read none.
 
     Where they read the length, this is done on the host, replica by replica. What is not learned then has the full precision that
@@ -299,15 +314,15 @@ def _prepare(cell: Cell, layers: Layers, params: Params, length: int | None) -> 
     """
     learned, dims = encoding_params(params), cell.model.dims
     if jax.tree.leaves(learned) and length is None:
-        return _prepare_learned(learned, layers=layers, dims=dims)
-    learned = jax.device_get(learned)
+        return _prepare_learned(learned, layers=layers, dims=dims, devices_per_seed=devices_per_seed)
+    learned = fetch(learned)
     each = [
         jax.device_get(layers.prepare(jax.tree.map(lambda x, i=i: x[i], learned), length, dims)) for i in range(len(cell.seeds))
     ]
-    return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds)))
+    return jax.device_put(jax.tree.map(lambda *x: np.stack(x), *each), replica_sharding(len(cell.seeds), devices_per_seed))
 
 
-@partial(jax.jit, static_argnames=("layers", "dims"), compiler_options=ONE_CORE)
-def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims) -> Prepared:
+@partial(jax.jit, static_argnames=("layers", "dims", "devices_per_seed"), compiler_options=ONE_CORE)
+def _prepare_learned(learned: Params, *, layers: Layers, dims: Dims, devices_per_seed: int) -> Prepared:
     replicas = jax.tree.leaves(learned)[0].shape[0]
-    return over_replicas(lambda params, _: layers.prepare(params, None, dims), replicas)(learned, ())
+    return over_replicas(lambda params, _: layers.prepare(params, None, dims), replicas, devices_per_seed)(learned, ())

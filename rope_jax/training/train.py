@@ -26,6 +26,7 @@ from rope_jax.tasks.batch import Batch
 from rope_jax.training.devices import ONE_CORE, default_flags, over_replicas, replica_sharding, whole_sharding
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_sorted, sum_over_micro_batches
 from rope_jax.training.numbers import Numbers, join_numbers, split_numbers
+from rope_jax.training.processes import everywhere, fetch, largest
 from rope_jax.training.token_positions import token_positions
 
 MAX_CHUNK = 100  # optimiser steps in one call of the compiled program
@@ -149,19 +150,20 @@ def train_step(
     ), value
 
 
-@partial(jax.jit, static_argnames=("cell",), compiler_options=ONE_CORE)
-def init_replicas(seeds: jax.Array, numbers: Numbers, *, cell: Cell) -> TrainState:
+@partial(jax.jit, static_argnames=("cell", "devices_per_seed"), compiler_options=ONE_CORE)
+def init_replicas(seeds: jax.Array, numbers: Numbers, *, cell: Cell, devices_per_seed: int = 1) -> TrainState:
     """The states of all seeds before the first step, stacked and laid out over the devices.
 
     Args:
       seeds: uint32 [S].
       numbers, cell: from `split_numbers`.
+      devices_per_seed: as in `fit`.
     """
 
     def run(seed: jax.Array, numbers: Numbers) -> TrainState:
         return init_state(seed, join_numbers(cell, numbers))
 
-    return over_replicas(run, seeds.shape[0])(seeds, numbers)
+    return over_replicas(run, seeds.shape[0], devices_per_seed)(seeds, numbers)
 
 
 @partial(jax.jit, static_argnames=("cell", "plan"), donate_argnames=("state",), compiler_options=ONE_CORE)
@@ -193,7 +195,7 @@ def train_chunk(
 
         return jax.lax.fori_loop(0, steps, step, (state, jnp.zeros(MAX_CHUNK, jnp.float32)))
 
-    return over_replicas(run, seeds.shape[0])((state, seeds), (start, steps, numbers))
+    return over_replicas(run, seeds.shape[0], plan.devices_per_seed)((state, seeds), (start, steps, numbers))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +215,13 @@ class Progress:
     state: TrainState | None
 
 
-def fit(cell: Cell, state: TrainState | None = None, *, wanted: Callable[[int], bool] = lambda step: False) -> Iterator[Progress]:
+def fit(
+    cell: Cell,
+    state: TrainState | None = None,
+    *,
+    wanted: Callable[[int], bool] = lambda step: False,
+    devices_per_seed: int = 1,
+) -> Iterator[Progress]:
     """Trains all seeds of a cell from the beginning, or from a state on; yields after every chunk.
 
     A chunk starts before the losses of the one before it are read, so that the devices need not wait for the host. Chunks are
@@ -222,18 +230,21 @@ def fit(cell: Cell, state: TrainState | None = None, *, wanted: Callable[[int], 
     Args:
       cell: what to train.
       state: from `Progress` or a checkpoint; consumed. None is the beginning.
-      wanted: whether the state after so many steps is wanted. The next chunk then starts when the caller is done with it.
+      wanted: whether the state after so many steps is wanted, by any process. The next chunk then starts when the caller is done
+        with it.
+      devices_per_seed: how many devices compute each seed's batch together (data parallel); the others compute other seeds. It
+        changes the order of summation.
     """
     replicas, all_steps = len(cell.seeds), cell.train.steps
-    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(replicas))
-    plan = microbatch_plan(cell)
+    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(replicas, devices_per_seed))
+    plan = microbatch_plan(cell, devices_per_seed=devices_per_seed)
     cell, numbers = split_numbers(cell)
-    whole = whole_sharding(replicas)
+    whole = whole_sharding(replicas, devices_per_seed)
     numbers = jax.device_put(numbers, whole)
     if state is None:
         with default_flags():
-            state = init_replicas(seeds, numbers, cell=cell)
-    step = int(np.asarray(state.step)[0])
+            state = init_replicas(seeds, numbers, cell=cell, devices_per_seed=devices_per_seed)
+    step = int(fetch(state.step)[0])
     if step >= all_steps:
         return
 
@@ -242,21 +253,25 @@ def fit(cell: Cell, state: TrainState | None = None, *, wanted: Callable[[int], 
         start, count = jax.device_put((np.int32(step), np.int32(steps)), whole)
         with default_flags():
             state, losses = train_chunk(state, seeds, numbers, start, count, cell=cell, plan=plan)
-        return losses
+        return everywhere(losses)
+
+    def next_steps() -> int:
+        slowest = None if seconds_per_step is None else largest(seconds_per_step)
+        return chunk_size(slowest, all_steps - step)
 
     jax.block_until_ready(launch(0))  # compiles
     launched, steps, seconds_per_step = None, 0, None
     free = time.monotonic()  # when the devices had nothing to do
     while step < all_steps:
         if launched is None:
-            steps = chunk_size(seconds_per_step, all_steps - step)
+            steps = next_steps()
             launched = launch(steps)
         losses, done, step = launched, steps, step + steps
-        keep = step == all_steps or wanted(step)
+        keep = step == all_steps or largest(wanted(step)) > 0
         if keep:
             launched = None
         else:
-            steps = chunk_size(seconds_per_step, all_steps - step)
+            steps = next_steps()
             launched = launch(steps)
         means = np.mean(np.asarray(losses)[:, :done], axis=1)
         seconds, free = time.monotonic() - free, time.monotonic()

@@ -70,6 +70,7 @@ def test_a_measurement_depends_on_nothing_else_that_is_measured(toy_cell, monkey
         measure(fewer, kept)
     with pytest.raises(ValueError, match=r"only holds \('random', 4\), which the cell does not measure; add it"):
         measure(whole, only=[("random", 4)])
+    monkeypatch.undo()
     check_evaluation(whole, only=pairs)
 
 
