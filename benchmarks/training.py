@@ -35,9 +35,10 @@ def one_bucket(cell: Cell) -> MicrobatchPlan:
     return replace(microbatch_plan(cell), bucket_lengths=(cell.train.max_length,))
 
 
-def computed_with(cell: Cell, implementation: Implementation) -> MicrobatchPlan:
-    """The chosen plan, but the model computed another way."""
-    return replace(microbatch_plan(cell), implementation=implementation)
+def computed_with(cell: Cell, **options: Any) -> MicrobatchPlan:
+    """The chosen plan, but with other options of the `Implementation`."""
+    plan = microbatch_plan(cell)
+    return replace(plan, implementation=replace(plan.implementation, **options))
 
 
 # Training

@@ -13,8 +13,8 @@ from jax.errors import JaxRuntimeError
 
 from experiments import command, threads
 from experiments.cli import load_experiment
-from rope_jax.study.rows import row
-from rope_jax.study.store import open_run
+from rope_jax.study.rows import completed, row
+from rope_jax.study.store import open_store
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "configs" / "quickstart.py"
@@ -24,16 +24,17 @@ QUICKSTART = ROOT / "configs" / "quickstart.py"
 def finished(tmp_path_factory):
     """The command of a run that is finished, with rows made up: its report has a dagger, and it needs no device."""
     out = tmp_path_factory.mktemp("run") / "out"
-    with open_run(out, load_experiment(QUICKSTART)) as run:
-        run.note_session({})
-        for cell in run.experiment.cells():
-            measured = {metric.name: (1, 2) for metric in cell.task.metrics}
-            places = itertools.product(cell.method.all_variants, cell.seeds, cell.evaluate.lengths)
+    store = open_store(out)
+    store.begin()
+    for cell in load_experiment(QUICKSTART).cells():
+        measured = {metric.name: (1, 2) for metric in cell.task.metrics}
+        for seed in cell.seeds:
+            places = itertools.product(cell.method.all_variants, cell.evaluate.lengths)
             rows = [
-                row(cell, variant, seed=s, length=n, examples=16, distinct=1.0, measured=measured, diverged_at=-1)
-                for variant, s, n in places
+                row(cell, variant, seed=seed, length=n, examples=512, distinct=1.0, measured=measured, diverged_at=-1)
+                for variant, n in places
             ]
-            run.cell(cell).finish(rows)
+            store.training(cell, seed).finish([completed(each) for each in rows])
     return f"{sys.executable} -m experiments.compare {QUICKSTART} --out {out}"
 
 
@@ -145,6 +146,6 @@ def test_a_full_disk_is_one_message_and_the_same_command_goes_on(tmp_path):
         lines = stderr.splitlines()
         assert (status, stdout, len(lines)) == (1, "", 2), stderr
         assert all(line.startswith(name) for line, name in zip(lines, names, strict=True))
-        assert re.search(r"File too large.*, with 1 of 1 cells to do; the same command continues", lines[1])
+        assert re.search(r"File too large.*, with 2 of 2 trainings to do; the same command continues", lines[1])
     status, _, stderr = shell(command)
-    assert (status, stderr.splitlines()[1:]) == (0, ["1/1 copy, RoPE is finished"])
+    assert (status, stderr.splitlines()[1:]) == (0, ["copy, RoPE, seeds 0, 1: finished"])

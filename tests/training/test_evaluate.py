@@ -25,7 +25,7 @@ VARIANTS = (Variant(name="random", policy=Randomized(max_position=60)),)
 
 
 def padded(cell):
-    return {length: program.max_length for _, programs in _programs(cell, None) for length, program in programs}
+    return {length: program.max_length for _, programs in _programs(cell, None, 1) for length, program in programs}
 
 
 def test_what_a_length_is_padded_to(toy_cell, monkeypatch):
