@@ -62,9 +62,7 @@ class CompileBenchmark(ModelBenchmark):
         return {
             "ours": uncached(lambda: training.lower_training(mixed, chosen)),
             "ours:one-bucket": uncached(lambda: training.lower_training(mixed, training.one_bucket(mixed))),
-            "ours:scanned-layers": uncached(
-                lambda: training.lower_training(mixed, in_a_loop)
-            ),
+            "ours:scanned-layers": uncached(lambda: training.lower_training(mixed, in_a_loop)),
             "ours:warm-cache": uncached(lambda: training.lower_training(mixed, chosen), folder=folder),
             "plain-jax": uncached(lambda: lower_plain(cell)),
             "ours:evaluation": uncached(lambda: training.lower_evaluation(cell, scanned)),
