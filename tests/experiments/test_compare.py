@@ -34,7 +34,7 @@ REPORT = ["rows.jsonl", "table.md", "table.tex", *FIGURES]
 def config(tmp_path_factory):
     """A config file of the toy experiment: two tasks, two encoders, two variants."""
     path = tmp_path_factory.mktemp("configs") / "toy.py"
-    path.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom conftest import toy_experiment as experiment\n")
+    path.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom toy_study import toy_experiment as experiment\n")
     return path
 
 

@@ -22,6 +22,7 @@ SWITCHES = (  # every switch away from its default
     {"fused_attention": False},
     {"tokens_as_rows": False},
     {"dropout": "threefry"},
+    {"activation_bytes": 2**12},
     {"scan_layers": True},
 )
 

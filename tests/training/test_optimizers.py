@@ -119,7 +119,7 @@ class Halving(Schedule):
         return lambda count: peak * self.factor ** (count // self.period)
 '''
 CONFIG = """
-from conftest import toy_experiment
+from toy_study import toy_experiment
 from dataclasses import replace
 from rope_jax.study.settings import TrainConfig
 from {module} import Halving, Signs
