@@ -8,6 +8,7 @@ from benchmarks.harness import Benchmark
 from benchmarks.replicas import ReplicasBenchmark
 from benchmarks.rotate import RotateBenchmark
 from benchmarks.step import StepBenchmark
+from benchmarks.store import StoreBenchmark
 
 BENCHMARKS: dict[str, type[Benchmark]] = {
     "step": StepBenchmark,
@@ -16,4 +17,5 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "compile": CompileBenchmark,
     "attention": AttentionBenchmark,
     "rotate": RotateBenchmark,
+    "store": StoreBenchmark,
 }

@@ -66,7 +66,7 @@ class CurveBenchmark(ModelBenchmark):
         return replace(cell, evaluate=EvaluateConfig(lengths=lengths, examples=self.examples))
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
-        devices.configure(replicas=self.replicas or harness.cores())
+        devices.configure()
         whole = self.evaluated(*range(1, self.longest + 1))
         cells = {BASELINE: [whole], ONE_BY_ONE: [self.evaluated(length) for length in self.sampled]}
         params = training.initial_params(whole)

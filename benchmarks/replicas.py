@@ -38,7 +38,7 @@ class ReplicasBenchmark(ModelBenchmark):
         self.cell(self.length, self.dropout, replicas=1)  # raises ValueError for sizes that do not fit together
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
-        devices.configure(replicas=max(self.counts))
+        devices.configure()
         one = self.cell(self.length, self.dropout, replicas=1)
         log(f"{self.length} symbols, dropout {self.dropout} ...")
         calls = {}

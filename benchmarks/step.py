@@ -22,6 +22,7 @@ import importlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 
@@ -30,7 +31,6 @@ from benchmarks.contenders import plain_jax
 from benchmarks.harness import Row
 from benchmarks.model import ModelBenchmark
 from rope_jax.model.attention import has_fused_kernel
-from rope_jax.model.implementation import Implementation
 from rope_jax.study.config import Cell
 from rope_jax.training import devices
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
@@ -79,7 +79,7 @@ class StepBenchmark(ModelBenchmark):
         return [self.cell(length, rate, replicas=replicas, shortest=self.shortest) for length, rate in combinations]
 
     def run(self, log: Callable[[str], None]) -> list[Row]:
-        devices.configure(replicas=self.replicas or harness.cores())
+        devices.configure()
         if reason := harness.why_missing(["torch"]):
             log(f"torch: {reason}")
         rows = []
@@ -132,15 +132,15 @@ def plans(cell: Cell) -> dict[str, MicrobatchPlan]:
     found = {BASELINE: chosen, "ours:whole-batch": training.whole_batch(cell)}
     if len(chosen.bucket_lengths) > 1:
         found["ours:one-bucket"] = training.one_bucket(cell)
-    implementations = {
-        "ours:reference-attention": Implementation(attention="reference"),
-        "ours:token-axes": Implementation(tokens_as_rows=False),
+    options: dict[str, dict[str, Any]] = {
+        "ours:reference-attention": {"attention": "reference"},
+        "ours:token-axes": {"tokens_as_rows": False},
     }
     if cell.train.dropout:
-        implementations["ours:threefry"] = Implementation(dropout="threefry")
+        options["ours:threefry"] = {"dropout": "threefry"}
     if cell.model.compute_dtype == "bfloat16" and has_fused_kernel():
-        implementations["ours:unfused"] = Implementation(fused_attention=False)
-    return found | {name: training.computed_with(cell, implementation) for name, implementation in implementations.items()}
+        options["ours:unfused"] = {"fused_attention": False}
+    return found | {name: training.computed_with(cell, **changed) for name, changed in options.items()}
 
 
 def num_replicas(name: str, cell: Cell) -> int:

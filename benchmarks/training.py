@@ -35,9 +35,10 @@ def one_bucket(cell: Cell) -> MicrobatchPlan:
     return replace(microbatch_plan(cell), bucket_lengths=(cell.train.max_length,))
 
 
-def computed_with(cell: Cell, implementation: Implementation) -> MicrobatchPlan:
-    """The chosen plan, but the model computed another way."""
-    return replace(microbatch_plan(cell), implementation=implementation)
+def computed_with(cell: Cell, **options: Any) -> MicrobatchPlan:
+    """The chosen plan, but with other options of the `Implementation`."""
+    plan = microbatch_plan(cell)
+    return replace(plan, implementation=replace(plan.implementation, **options))
 
 
 # Training
@@ -50,22 +51,23 @@ def trainer(cell: Cell, plan: MicrobatchPlan) -> Call:
     cell, numbers = split_numbers(cell)
     numbers = jax.device_put(numbers, devices.whole_sharding(replicas))
     state = train.init_replicas(seeds, numbers, cell=cell)
-    step = train.train_chunk.lower(state, seeds, numbers, cell=cell, steps=1, plan=plan).compile()
+    start, one = jax.device_put((np.int32(0), np.int32(1)), devices.whole_sharding(replicas))
+    step = train.train_chunk.lower(state, seeds, numbers, start, one, cell=cell, plan=plan).compile()
 
     def call() -> np.ndarray:
         nonlocal state
-        state, losses = step(state, seeds, numbers)
-        return np.asarray(losses)
+        state, losses = step(state, seeds, numbers, start, one)
+        return np.asarray(losses)[:, :1]
 
     return call
 
 
 def lower_training(cell: Cell, plan: MicrobatchPlan) -> Any:
-    """The lowered program that trains a cell for 100 steps; it has an abstract input, so nothing is computed."""
+    """The lowered program that trains a cell; it has an abstract input, so nothing is computed."""
     seeds = jax.ShapeDtypeStruct((len(cell.seeds),), np.uint32)
     cell, numbers = split_numbers(cell)
     state = jax.eval_shape(partial(train.init_replicas, cell=cell), seeds, numbers)
-    return train.train_chunk.lower(state, seeds, numbers, cell=cell, steps=100, plan=plan)
+    return train.train_chunk.lower(state, seeds, numbers, np.int32(0), np.int32(100), cell=cell, plan=plan)
 
 
 def initial_params(cell: Cell) -> Params:

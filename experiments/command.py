@@ -1,14 +1,17 @@
 """What every command does around its work: its streams, its exit status, and errors of files and streams.
 
 Exit status: 0 done; 1 a fault, such as a full disk or a fault in a class of the user's; 2 refused, the command or the config has
-to change; 130 interrupted by Ctrl-C; 141 the reader of the output went away, as in `| head -1`.
+to change; 130 interrupted by Ctrl-C; 141 the reader of the output went away, as in `| head -1`; 143 stopped by another
+signal, such as SIGTERM.
 """
 
 import atexit
+import errno
 import io
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +20,8 @@ from typing import IO, Annotated, Any, NoReturn
 import jax
 import tyro
 
-from experiments.interrupt import STATUS, interruptible, leave
+from experiments.interrupt import INTERRUPTED, TERMINATED, interruptible, leave
+from experiments.threads import FULL
 
 _FAULT = 1
 _BROKEN_PIPE = 141  # 128 + SIGPIPE, as of a program that is killed by it
@@ -26,18 +30,17 @@ _BROKEN_PIPE = 141  # 128 + SIGPIPE, as of a program that is killed by it
 def run(main: Callable[[list[str]], None]) -> NoReturn:
     """Runs a command on the arguments of the process, then exits."""
     _prepare_streams()
+    _drop_echoes()
     status: Any = None
     try:
-        with interruptible(), failing(lambda: ""):
+        with failing(lambda: ""), interruptible():
             main(sys.argv[1:])
     except SystemExit as ended:
         status = ended.code
     except BrokenPipeError:
         status = _BROKEN_PIPE
-    except KeyboardInterrupt:  # it came while another error was reported
-        status = STATUS
     status = _flushed(status)
-    if status not in (_FAULT, STATUS):
+    if status not in (_FAULT, INTERRUPTED, TERMINATED):
         atexit._run_exitfuncs()
     leave(status or 0)
 
@@ -71,6 +74,21 @@ def _prepare_streams() -> None:
     sys.stderr = _Remarks(bytes_, encoding, errors="backslashreplace", line_buffering=True)
 
 
+def _drop_echoes() -> None:
+    """Drops errors that Python would show since nobody can catch them, and that are known otherwise."""
+    hook = sys.unraisablehook
+
+    def show_others(what: "sys.UnraisableHookArgs") -> None:
+        error = what.exc_value
+        interrupted = isinstance(error, KeyboardInterrupt)  # in a callback of JAX, say; `Interrupt` has recorded it
+        # Orbax gives up at the first of many writes that fail, and raises it; the others then find nobody to tell
+        unheard = isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
+        if not (interrupted or unheard):
+            hook(what)
+
+    sys.unraisablehook = show_others
+
+
 class _Remarks(io.TextIOWrapper):
     """A stderr that stops no work where nobody can read it: it is full, or a pipe without a reader."""
 
@@ -94,9 +112,13 @@ def remark(text: str) -> None:
 
 
 def silence_libraries() -> None:
-    """Drops what Orbax and the libraries below it log: errors that they raise as well, with their tracebacks, and remarks."""
-    for name in ("absl", "asyncio", "concurrent.futures"):
+    """Drops what libraries say of errors that they raise as well, or that change no result."""
+    for name in ("absl", "asyncio", "concurrent.futures"):  # Orbax and the libraries below it
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # a full disk, and what it left in JAX's cache of programs, would have one of these for every program
+    entry = "persistent compilation cache entry"
+    warnings.filterwarnings("ignore", f"Error writing {entry} .*(No space left on|too large|quota)")
+    warnings.filterwarnings("ignore", f"Error reading {entry} .*truncated stream")
 
 
 def show(text: str, state: str) -> None:
@@ -118,7 +140,7 @@ def show(text: str, state: str) -> None:
 
 @contextmanager
 def failing(state: Callable[[], str]) -> Iterator[None]:
-    """Turns errors of files and memory into one message on stderr and exit status 1.
+    """Turns errors of files, memory, threads and processes into one message on stderr and exit status 1.
 
     Args:
       state: what is complete and how to continue, such as "; no file is written".
@@ -127,7 +149,7 @@ def failing(state: Callable[[], str]) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except (OSError, MemoryError, jax.errors.JaxRuntimeError) as error:
+    except (OSError, MemoryError, RuntimeError) as error:
         reason = _reason(error)
         if reason is None:
             raise
@@ -136,12 +158,15 @@ def failing(state: Callable[[], str]) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str | None:
-    """An error of files or memory in words; None for any other error."""
+    """An error of files, memory, threads or processes in words; None for any other error."""
     if isinstance(error, OSError):
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-        return f"{names[-1]}: {error.strerror}" if names else error.strerror or str(error)
+        hint = "; is the limit of processes (`ulimit -u`) reached?" if error.errno == errno.EAGAIN else ""
+        return (f"{names[-1]}: {error.strerror}" if names else error.strerror or str(error)) + hint
     text = str(error).splitlines()[0] if str(error) else ""
-    if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text:
+    if text == "can't start new thread":
+        return FULL
+    if isinstance(error, MemoryError) or (isinstance(error, jax.errors.JaxRuntimeError) and "RESOURCE_EXHAUSTED" in text):
         return f"there is not enough memory ({text or type(error).__name__}); use smaller sizes"
     return None
 
@@ -160,6 +185,16 @@ def require_no_arguments(arguments: list[str], help_text: str | None) -> None:
         wants_help = arguments in (["-h"], ["--help"])
         print(help_text, file=sys.stdout if wants_help else sys.stderr)
         sys.exit(0 if wants_help else 2)
+
+
+def require_config(arguments: list[str], help_text: str | None, program: str) -> None:
+    """Prints the usage of a command whose first argument is a config, and exits, unless there is one."""
+    if arguments and not arguments[0].startswith("-"):
+        return
+    help_asked = bool({"-h", "--help"} & set(arguments))
+    usage = f"usage: python -m {program} CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
+    print(*([help_text] if help_asked else []), usage, sep="\n", file=sys.stdout if help_asked else sys.stderr)
+    sys.exit(0 if help_asked else 2)
 
 
 def path(text: str) -> Path:

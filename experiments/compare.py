@@ -1,134 +1,36 @@
-"""Trains every cell of an experiment, evaluates it beyond the training length, and writes rows, tables and figures.
+"""Trains every method of an experiment, evaluates it beyond the training length, and writes rows, tables and figures.
 
     python -m experiments.compare configs/quickstart.py --out out/quickstart --train.steps 300
 
-The config comes first; the flags behind it change its values (`python -m experiments.compare CONFIG --help` lists them). A cell
-that is already finished in the output folder is not run again.
+The config comes first; the flags behind it change its values (`python -m experiments.compare CONFIG --help` lists them). What is
+there already in the output folder is not run again: the same command goes on after any interruption, and a config that has grown
+(seeds, lengths, examples, variants, methods, tasks) runs only what is new.
 """
 
-import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import tyro
 
 from experiments import command
-from experiments.cli import is_refusal, load_experiment, perhaps, refusing
+from experiments.arguments import Arguments, parse
+from experiments.cell import configure, launch, opened, prepare
+from experiments.cli import is_refusal, refusing
+from experiments.display import Display
 from experiments.interrupt import interruptible
-from rope_jax.report import plots, statistics, tables, terminal
-from rope_jax.study import store
-from rope_jax.study.config import Cell, Experiment
-from rope_jax.study.provenance import provenance
-from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
-from rope_jax.training import devices
+from rope_jax.report import statistics, tables, terminal
+from rope_jax.study.config import Experiment
+from rope_jax.study.files import write_whole
+from rope_jax.study.gather import Gathered, gather, write_rows
+from rope_jax.study.launchers import launcher
+from rope_jax.study.plan import lacking, make_plan, progress
+from rope_jax.study.status import read_status
+from rope_jax.study.stop import StopRequest
+from rope_jax.study.store import Store, read_store
+from rope_jax.training import processes
 
-METRICS = ("exact_match", "token_accuracy")  # shown by default
-_USAGE = "usage: python -m experiments.compare CONFIG --out DIR [--train.steps N ...]   (CONFIG first; CONFIG --help lists all)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arguments:
-    """Compare position encodings: train, evaluate beyond the training length, write rows, tables and figures.
-
-    Attributes:
-      config: a Python file that defines experiment().
-      out: the folder for the results; made if it does not exist.
-      tasks: keep only these of the config's tasks, such as copy; all if not given.
-      methods: keep only the config's methods with these names, such as RoPE; all if not given.
-      encoders: keep only the methods whose encoder is of one of these classes, such as RoPE; all if not given.
-      policies: keep only the methods whose position policy is of one of these classes, such as Contiguous; all if not given.
-      seeds: one replica each.
-      model: the model's sizes.
-      train: training settings.
-      evaluate: evaluation settings.
-      metrics: columns of the rows, each shown in a table and a figure.
-      checkpoint_seconds: a checkpoint is written when this much time has passed since the last, and at the end of training.
-      force: run also what needs more memory than there is, or more than a year, by the least estimate.
-      compilation_cache: keep compiled programs for the next run, in $JAX_COMPILATION_CACHE_DIR or the user's cache folder.
-    """
-
-    config: tyro.conf.Positional[command.PathArgument]
-    out: command.PathArgument
-    tasks: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
-    encoders: tuple[str, ...] = ()
-    policies: tuple[str, ...] = ()
-    seeds: tuple[int, ...]
-    model: ModelConfig
-    train: TrainConfig
-    evaluate: EvaluateConfig
-    metrics: tuple[str, ...] = METRICS
-    checkpoint_seconds: float = 20.0
-    compilation_cache: bool = True
-    force: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.checkpoint_seconds >= 0:
-            raise ValueError(f"checkpoint_seconds must not be negative, got {self.checkpoint_seconds}; 0 saves every chunk")
-        if not self.metrics:
-            raise ValueError(f"--metrics must name at least one metric, such as {METRICS[0]}")
-
-    def applied(self, experiment: Experiment) -> Experiment:
-        """The config's experiment with the values of the command line."""
-        methods = experiment.methods
-        tasks = _kept("tasks", self.tasks, [(task.name, task) for task in experiment.tasks])
-        picked = (
-            _kept("methods", self.methods, [(method.label, method) for method in methods]),
-            _kept("encoders", self.encoders, [(type(method.encoder).__name__, method) for method in methods]),
-            _kept("policies", self.policies, [(type(method.policy).__name__, method) for method in methods]),
-        )
-        kept = []
-        for method in (method for method in methods if all(method in one for one in picked)):
-            remaining = tuple(task for task in tasks if task in (method.tasks or tasks))
-            if remaining:
-                kept.append(replace(method, tasks=remaining if method.tasks else ()))
-        if not kept:
-            raise ValueError(
-                "no method of the config is left by --tasks, --methods, --encoders and --policies together; drop one of them"
-            )
-        return replace(
-            experiment,
-            tasks=tuple(task for task in tasks if any(task in (method.tasks or tasks) for method in kept)),
-            methods=tuple(kept),
-            seeds=self.seeds,
-            model=self.model,
-            train=self.train,
-            evaluate=replace(self.evaluate, metrics=experiment.evaluate.metrics),
-        )
-
-
-def _kept(flag: str, wanted: tuple[str, ...], named: list[tuple[str, Any]]) -> tuple[Any, ...]:
-    """The objects that have one of the wanted names, in the config's order; all of them if no name is given."""
-    known = dict(named)
-    for name in wanted:
-        if name not in known:
-            raise ValueError(
-                f"--{flag} {name} is not in the config{perhaps(name, known)}; it has {', '.join(dict.fromkeys(known))}"
-            )
-    return tuple(value for name, value in named if name in wanted or not wanted)
-
-
-def parse(arguments: list[str]) -> tuple[Arguments, Experiment]:
-    """Reads a command line and the experiment that it describes; ValueError or exit 2 if one of them is invalid."""
-    loaded = load_experiment(command.path(arguments[0]))
-    default = Arguments(
-        config=tyro.MISSING,
-        out=tyro.MISSING,
-        seeds=loaded.seeds,
-        model=loaded.model,
-        train=loaded.train,
-        evaluate=replace(loaded.evaluate, metrics=()),  # metrics are objects, which no flag can write
-    )
-    given = tyro.cli(Arguments, args=arguments, default=default, prog=f"python -m experiments.compare {arguments[0]}")
-    experiment = given.applied(loaded)
-    measured = {metric.name: metric for task in experiment.tasks for metric in (*task.metrics, *experiment.evaluate.metrics)}
-    _kept("metrics", given.metrics, list(measured.items()))
-    return given, experiment
+_PROGRAM = "experiments.compare"
 
 
 def hints(experiment: Experiment) -> list[str]:
@@ -147,83 +49,79 @@ def hints(experiment: Experiment) -> list[str]:
 
 def main(arguments: list[str]) -> None:
     """The command; `arguments` as in sys.argv[1:]."""
-    if not arguments or arguments[0].startswith("-"):
-        help_asked = bool({"-h", "--help"} & set(arguments))
-        print(*([__doc__] if help_asked else []), _USAGE, sep="\n", file=sys.stdout if help_asked else sys.stderr)
-        sys.exit(0 if help_asked else 2)
+    command.require_config(arguments, __doc__, _PROGRAM)
     with ExitStack() as stack:
         interrupt = stack.enter_context(interruptible())
         with refusing(), command.failing(lambda: ""):
             given, experiment = parse(arguments)
-            folder = _opened(stack, given.out, experiment)
-            todo = folder.unfinished()
+            store = opened(given.out, to_write=not (given.status or given.dry_run or given.list))
+            if _only_printed(given, experiment, store):
+                return
+            several = given.coordinator is not None and given.launcher == "here"
+            if several:
+                configure(given)
+            if not several or processes.is_main():
+                _take_over(given, experiment, store)
+            finished_before, left = progress(experiment, store)
         for hint in hints(experiment):
             command.remark(hint)
 
         def state() -> str:
-            left, cells = len(folder.unfinished()), len(experiment.cells())
-            return f" with {left} of {cells} cells to do; the same command continues with them in {given.out}"
+            finished, left = progress(experiment, store)
+            return f" with {left} of {finished + left} trainings to do; the same command continues with them in {given.out}"
 
         interrupt.state = state
-        with command.failing(lambda: f",{state()}"):
-            if todo:
-                # JAX is set up and the training code imported only now: errors in the command were reported before
-                with refusing(when=is_refusal):
-                    devices.configure(replicas=len(experiment.seeds), compilation_cache=given.compilation_cache)
-                    _require_possible(todo, force=given.force)
-                    session = shlex.join(["python", "-m", "experiments.compare", *arguments])
-                    run_cells(folder, todo, session, given.checkpoint_seconds, interrupt.check)
-            with refusing():
-                rows = folder.rows()
-                curves = {metric: statistics.curves(rows, metric) for metric in given.metrics}
-            write_report(folder.path, curves)
-    complete = f"{folder.path}: {len(todo)} of {len(experiment.cells())} cells were run now; table.md there has the full tables"
-    command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {folder.path}")
+        with command.failing(lambda: f",{state()}"), refusing(when=is_refusal):
+            if (left or several) and not _run(arguments, given, experiment, store, interrupt):
+                return
+            gathered = gather(make_plan(experiment, store), store)
+            curves = {metric: statistics.curves(gathered.rows, metric) for metric in given.metrics if gathered.rows}
+            if gathered.rows:
+                write_rows(gathered, store)
+                write_report(store.path, curves)
+    _show(given.out, gathered, curves, progress(experiment, store)[0] - finished_before)
 
 
-def _opened(stack: ExitStack, out: Path, experiment: Experiment) -> store.RunFolder:
-    """Opens the folder of --out until the stack is closed; an error says that it is about that flag."""
-    try:
-        return stack.enter_context(store.open_run(out, experiment))
-    except ValueError as error:
-        raise ValueError(f"--out: {error}") from error
+def _only_printed(given: Arguments, experiment: Experiment, store: Store) -> bool:
+    """Whether the flags ask only to print something; it is then printed."""
+    if given.status:
+        command.show(read_status(experiment, store).text(), "nothing was to be written")
+    elif given.list:
+        missing = [one.planned.cell.training(one.seed) for one in lacking(make_plan(experiment, store), store)]
+        command.show("\n".join(dict.fromkeys(missing)), "nothing was to be written")
+    elif given.dry_run:
+        from rope_jax.study.dry_run import dry_run
+
+        command.show(dry_run(experiment, store), "nothing was to be written")
+    return given.status or given.list or given.dry_run
 
 
-def _require_possible(cells: list[Cell], *, force: bool) -> None:
-    """Prints the least cost of cells; raises ValueError if the machine cannot run them, unless `force`."""
-    from rope_jax.study import cost
+def _take_over(given: Arguments, experiment: Experiment, store: Store) -> None:
+    """Takes trainings from the folders of --reuse, and forgets failures with --retry-failed."""
+    plan = make_plan(experiment, store)
+    for folder in given.reuse:
+        try:
+            other = read_store(folder)
+        except ValueError as error:
+            raise ValueError(f"--reuse: {error}") from error
+        store.path.mkdir(parents=True, exist_ok=True)
+        store.begin()
+        taken = sum(store.take(other, planned.cell, seed) for planned in plan.planned for seed in planned.cell.seeds)
+        command.remark(f"{taken} trainings are taken over from {folder}")
+    if given.retry_failed:
+        for planned in plan.planned:
+            for seed in planned.cell.seeds:
+                store.training(planned.cell, seed).forgive()
 
-    estimate = cost.estimate(cells)
-    command.remark(str(estimate))
-    if not force:
-        estimate.require_possible()
 
-
-def run_cells(
-    folder: store.RunFolder, cells: list[Cell], session: str, checkpoint_seconds: float, check: Callable[[], None]
-) -> None:
-    """Trains and evaluates cells one after the other.
-
-    Args:
-      folder, cells: where, and what.
-      session: the command that run.json notes.
-      checkpoint_seconds: as the flag.
-      check: is called often, and may raise an exception to stop.
-    """
-    from experiments.cell import display, run_cell
-    from rope_jax.training.evaluate import check_evaluation
-
-    command.silence_libraries()
-    check_evaluation(cells[0])  # before anything is written; the other cells before their training
-    folder.note_session(provenance(session, cells, devices.names(len(folder.experiment.seeds))))
-    with display() as progress:
-        whole = progress.add_task(folder.experiment.name, total=len(cells), status="cells")
-        for number, cell in enumerate(cells, 1):
-            title = f"{number}/{len(cells)} {cell.task.name}, {cell.method.label}"
-            run_cell(cell, folder.cell(cell), progress, title, checkpoint_seconds, check)
-            progress.update(whole, advance=1)
-            if progress.disable:  # no bar where stderr is no terminal
-                command.remark(f"{title} is finished")
+def _run(arguments: list[str], given: Arguments, experiment: Experiment, store: Store, stop: StopRequest) -> bool:
+    """Launches what is missing; whether it is over, so that a report can be written."""
+    if given.launcher == "here":
+        if given.coordinator is None:
+            configure(given)
+        prepare(given, experiment, store)
+    with Display() as display:
+        return launcher(given.launcher)(launch(arguments, given, experiment, store, stop, display, _PROGRAM))
 
 
 def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> None:
@@ -231,12 +129,31 @@ def write_report(folder: Path, curves: Mapping[str, list[statistics.Curve]]) -> 
 
     The figure of exact match is accuracy_by_length.png and .svg, that of another metric METRIC_by_length.png and .svg.
     """
-    store.write_whole(folder / "table.md", tables.markdown(curves))
-    store.write_whole(folder / "table.tex", tables.latex(curves))
+    from rope_jax.report import plots  # matplotlib takes a quarter of the time that --status takes
+
+    write_whole(folder / "table.md", tables.markdown(curves))
+    write_whole(folder / "table.tex", tables.latex(curves))
     for metric, lines in curves.items():
         name = "accuracy" if metric == "exact_match" else metric
         for kind, image in plots.by_length(lines).items():
-            store.write_whole(folder / f"{name}_by_length.{kind}", image)
+            write_whole(folder / f"{name}_by_length.{kind}", image)
+
+
+def _show(out: Path, gathered: Gathered, curves: Mapping[str, list[statistics.Curve]], run_now: int) -> None:
+    """Prints the tables, and what is wrong; exits with 1 if a training failed or diverged."""
+    if whole := len({row["training"] for row in gathered.rows}):
+        complete = f"{out}: {run_now} of {whole} trainings were run now; table.md there has the full tables"
+        command.show(terminal.table(curves, shutil.get_terminal_size().columns) + f"\n{complete}", f"all files are in {out}")
+    for name, reason in gathered.failed.items():
+        command.remark(f"failed: {name}: {reason}")
+    for name in gathered.diverged:
+        command.remark(f"diverged: {name}")
+    for name in gathered.missing:
+        command.remark(f"missing: {name}")
+    if gathered.failed:
+        command.remark("the tables leave these out; --retry-failed tries them again")
+    if gathered.failed or gathered.diverged or gathered.missing:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

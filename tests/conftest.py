@@ -14,15 +14,11 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 
-from rope_jax import NTK, DynamicNTK, Learned, RoPE
-from rope_jax.optimizers import WarmupCosine
-from rope_jax.study.config import Experiment, Method, Variant
-from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
-from rope_jax.tasks import Copy, Reverse
+from rope_jax.study.config import Experiment
 from rope_jax.training import devices
+from toy_study import toy_experiment
 
-devices.configure(replicas=2)
-jax.config.update("jax_num_cpu_devices", 2)  # even on one core
+devices.configure(cores=2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
@@ -31,28 +27,6 @@ def _compiled_programs_are_let_go():
     """Each holds memory maps, of which a process may have 65,530."""
     yield
     jax.clear_caches()
-
-
-def toy_experiment() -> Experiment:
-    """Two tasks, two encoders, two variants; seconds to run."""
-    return Experiment(
-        name="toy",
-        tasks=(Copy(alphabet=4), Reverse(alphabet=4)),
-        methods=(
-            Method(encoder=Learned(max_length=32)),
-            Method(
-                encoder=RoPE(),
-                variants=(
-                    Variant(name="NTK 2", encoder=RoPE(scaling=NTK(factor=2.0))),
-                    Variant(name="DynamicNTK", encoder=RoPE(scaling=DynamicNTK(original_length=8))),
-                ),
-            ),
-        ),
-        model=ModelConfig(num_layers=1, width=16, num_heads=2, mlp_factor=2),
-        train=TrainConfig(steps=8, batch_size=4, max_length=3, schedule=WarmupCosine(warmup_steps=2)),
-        evaluate=EvaluateConfig(lengths=(2, 3, 5), examples=16),
-        seeds=(0, 1),
-    )
 
 
 @pytest.fixture(scope="session")

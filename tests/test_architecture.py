@@ -18,6 +18,7 @@ FLOORS = {  # a module imports from its own room, or from rooms on lower floors
     "study.settings": 3,
     "study.rows": 3,
     "study.serialization": 3,
+    "study.tune": 3,
     "model": 4,
     "training": 5,
     "report": 5,
@@ -28,7 +29,9 @@ ONLY = {  # which modules may import a library
     "optax": {"optimizers", "training.train"},
     "orbax": {"training.checkpoint"},
     "matplotlib": {"report.plots"},
-    "tabulate": {"report.tables"},
+    "tabulate": {"report.tables", "study.dry_run"},
+    "tensorboardX": {"study.tracking"},
+    "wandb": {"study.tracking"},
 }
 
 

@@ -136,7 +136,11 @@ def test_a_task_a_metric_and_a_policy_in_a_users_config(tmp_path):
     [task] = load_experiment(config).tasks
     tokens = {str(n): fixed_batch(task, n, examples=6, max_length=n).tokens.tolist() for n in (2, 4)}
     check(read_rows(tmp_path / "out" / "rows.jsonl"), tokens)
-    # the metric is a part of the experiment: another factor is another experiment
+    # a metric is a part of what a measurement is: with another factor it is measured again, of the same training
+    [training] = (tmp_path / "out" / "trainings").iterdir()
     config.write_text(config.read_text().replace("factor=2.0", "factor=3.0"))
-    with pytest.raises(SystemExit):
-        main([str(config), "--out", str(tmp_path / "out"), "--train.steps", "1"])
+    before = read_rows(tmp_path / "out" / "rows.jsonl")
+    main([str(config), "--out", str(tmp_path / "out"), "--train.steps", "1"])
+    after = read_rows(tmp_path / "out" / "rows.jsonl")
+    assert list((tmp_path / "out" / "trainings").iterdir()) == [training]
+    assert [row["mean_target"] for row in after] == pytest.approx([1.5 * row["mean_target"] for row in before])

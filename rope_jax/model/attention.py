@@ -65,6 +65,7 @@ def attend(
     *,
     bias: BiasFunction = lambda q, k, positions: None,
     block_size: int | None = None,
+    budget: int | None = None,
     fused: bool = True,
 ) -> jax.Array:
     """Attention in blocks of queries.
@@ -77,6 +78,7 @@ def attend(
       bias: an encoder's hook `bias`: (q, k, positions) -> float32 [..., H, Tq, Tk], or None for nothing.
       block_size: queries per block, at least 1; None chooses by device and shape (`block_sizes.query_block_size`). Under
         `jax.export`, a symbolic number of queries or keys is one block: cutting it into blocks needs a known number.
+      budget: bytes of a block of scores, where the block size is chosen on an accelerator (`block_sizes.activation_bytes`).
       fused: use cuDNN's fused kernel where it computes the same function: on a GPU that has it, in half precision, for
         self-attention in the usual order without a bias or documents, with D a multiple of 8 up to 128.
 
@@ -91,7 +93,7 @@ def attend(
     if q.shape[-3] == 0 or k.shape[-3] == 0:  # no query, or nothing to attend to
         return jnp.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
     length = q.shape[-3]
-    block_size = _block_size(q, k) if block_size is None else whole("block_size", block_size, lowest=1)
+    block_size = _block_size(q, k, budget) if block_size is None else whole("block_size", block_size, lowest=1)
     usual = positions.causal and positions.key is None and positions.query_order is None and positions.key_order is None
     if fused and usual and _fused_computes(q, k, v, positions, bias):
         flat = (x.reshape(-1, *x.shape[-3:]) for x in (q, k, v))
@@ -123,11 +125,12 @@ def _require_shapes(q: jax.Array, k: jax.Array, v: jax.Array, positions: Positio
     positions.require_fit(q, k)
 
 
-def _block_size(q: jax.Array, k: jax.Array) -> int:
+def _block_size(q: jax.Array, k: jax.Array, budget: int | None) -> int:
     """How many queries are one block by default."""
     sizes = (q.shape[-3], k.shape[-3], math.prod(q.shape[:-3]) * q.shape[-2])
     # a symbolic batch counts as one example
-    return block_sizes.query_block_size(*(1 if jax.export.is_symbolic_dim(size) else size for size in sizes))
+    known = (1 if jax.export.is_symbolic_dim(size) else size for size in sizes)
+    return block_sizes.query_block_size(*known, budget=budget)
 
 
 def has_fused_kernel() -> bool:

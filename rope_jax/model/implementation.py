@@ -25,6 +25,8 @@ class Implementation(TypedDataclass):
         axes, XLA on a CPU transposes the input in memory to compute the kernel's gradient.
       dropout: the random numbers of dropout: "counter" is a hash of example, place, token and feature; "threefry" is `jax.random`
         (`dropout.Dropout`).
+      activation_bytes: the memory budget of attention's blocks on an accelerator (`block_sizes.activation_bytes`); None is that
+        of a model that has the device alone.
       scan_layers: compute equal layers as one loop, except with dropout. On a CPU this is faster where no gradient is taken and
         slower with a gradient; from about a dozen layers on it also compiles faster.
     """
@@ -33,4 +35,5 @@ class Implementation(TypedDataclass):
     fused_attention: bool = True
     tokens_as_rows: bool = True
     dropout: Literal["counter", "threefry"] = "counter"
+    activation_bytes: int | None = None
     scan_layers: bool = False

@@ -57,7 +57,8 @@ class Attention(nnx.Module):
         if self.implementation.attention == "reference":
             out = attend_reference(q, k, v, positions, bias=bias)
         else:
-            out = attend(q, k, v, positions, bias=bias, fused=self.implementation.fused_attention)
+            fused, budget = self.implementation.fused_attention, self.implementation.activation_bytes
+            out = attend(q, k, v, positions, bias=bias, fused=fused, budget=budget)
         return self.out(out.reshape(x.shape))
 
 

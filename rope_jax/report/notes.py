@@ -3,8 +3,10 @@
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from rope_jax.report import labels
-from rope_jax.report.statistics import LENGTH_AT_METRIC, Curve, all_lengths
+from rope_jax.report.statistics import LENGTH_AT_METRIC, Curve, Trial, all_lengths
 
 _SHARE_WORTH_A_NOTE = 0.005  # a smaller share of test examples that were seen in training is not mentioned
 _LISTED = 5  # so many places are named in a sentence
@@ -38,7 +40,38 @@ def notes(curves: Mapping[str, list[Curve]]) -> list[str]:
         sentences.append(f"“1 of 2” means that one of two seeds has a value; the others {' or '.join(without_value)}.")
     if any(line.unmeasured.any() for line in lines):
         sentences.append("An empty cell means that the metric did not exist yet when its rows were measured.")
-    return [" ".join(sentences), *labels.legend(name for line in lines for name in line.privileged)]
+    return [" ".join(sentences), *_settings(lines), *labels.legend(name for line in lines for name in line.privileged)]
+
+
+def _settings(lines: Sequence[Curve]) -> list[str]:
+    """What the training settings of each task and method are, where they differ, and what was tried to choose them."""
+    by_method = {(line.task, line.method): line for line in lines if line.settings or line.trials}
+    if not by_method:
+        return []
+    notes = []
+    rules = {(trial.metric, trial.seeds, trial.lengths) for line in by_method.values() for trial in line.trials}
+    for metric, seeds, lengths in sorted(rules):
+        shared = sorted({seed for line in lines for seed in line.seeds} & set(seeds))
+        notes.append(
+            f"Training settings were chosen for each task and method by the best mean {labels.axis(metric)} over "
+            f"seeds {', '.join(map(str, seeds))} at lengths {', '.join(map(str, lengths))}"
+            + (
+                f"; of these seeds, {', '.join(map(str, shared))} are in the table too."
+                if shared
+                else ", which are not in the table."
+            )
+        )
+    for (task, method), line in by_method.items():
+        tried = [f"{trial.settings or 'as in the experiment'} ({_mean(trial)})" for trial in line.trials]
+        chosen = line.settings or "as in the experiment"
+        notes.append(f"{task}, {method}: {chosen}" + (f"; tried: {', '.join(tried)}." if tried else "."))
+    return notes
+
+
+def _mean(trial: Trial) -> str:
+    """The mean of a trial, and how many of its seeds have no value."""
+    without = f", {trial.without_value} of {len(trial.seeds)} seeds without a value" if trial.without_value else ""
+    return ("no value" if np.isnan(trial.mean) else f"{trial.mean:.3f}") + without
 
 
 def _repeated(lines: Sequence[Curve]) -> list[str]:

@@ -13,6 +13,26 @@ LENGTH_AT_METRIC = "exact_match"  # the metric that L@0.9 is of
 
 
 @dataclass(frozen=True)
+class Trial:
+    """Settings that were tried for a task and a method.
+
+    Attributes:
+      settings: such as "learning_rate=0.001"; "" is those of the experiment.
+      metric: the one that decides, a column of the rows.
+      seeds, lengths: over which its mean is taken.
+      mean: over the seeds that have a value; NaN if none has.
+      without_value: seeds that diverged or failed.
+    """
+
+    settings: str
+    metric: str
+    seeds: tuple[int, ...]
+    lengths: tuple[int, ...]
+    mean: float
+    without_value: int
+
+
+@dataclass(frozen=True)
 class Curve:
     """One line of a table or figure: a task, a method and a variant, with every seed at every length.
 
@@ -30,6 +50,8 @@ class Curve:
       distinct: the share of different ones among them, of each length; None in rows of versions that did not record it.
       seen: the share of them that training is expected to have drawn too, of each length; None likewise, or if it is not known.
       values: float [seeds, lengths]; NaN where there is no value.
+      settings: training settings that differ from the experiment's, such as "learning_rate=0.001".
+      trials: what was tried to choose them; () if nothing was.
       statuses: [seeds][lengths]: "ok", "diverged" or "failed" as the row says, "missing" where there is no row. Where the status
         is "ok" and the value NaN, the row was measured before the metric existed.
     """
@@ -48,6 +70,8 @@ class Curve:
     seen: tuple[float | None, ...]
     values: np.ndarray
     statuses: tuple[tuple[Status, ...], ...]
+    settings: str = ""
+    trials: tuple[Trial, ...] = ()
 
     @property
     def complete(self) -> np.ndarray:
@@ -79,7 +103,7 @@ def metrics(rows: Sequence[Row]) -> list[str]:
 
 
 def curves(rows: Sequence[Row], metric: str = "exact_match") -> list[Curve]:
-    """Groups rows by task, method and variant, in the order in which they come.
+    """Groups rows by task, method and variant, in the order in which they come; trials become part of their method's curves.
 
     Raises:
       ValueError: no row has the metric, or two rows have the same task, method, variant, seed and length.
@@ -88,13 +112,31 @@ def curves(rows: Sequence[Row], metric: str = "exact_match") -> list[Curve]:
     if metric not in known:
         raise ValueError(f"the rows have no metric {metric!r}; they have {', '.join(known)}")
     groups: dict[tuple[str, str, str], list[Row]] = {}
+    tried: dict[tuple[str, str], dict[str, list[Row]]] = {}
     for row in rows:
         task = f"{row['task']}({row['task_options']})" if row["task_options"] else row["task"]
-        groups.setdefault((task, row["method"], row["variant"]), []).append(row)
-    return [_curve(key, group, metric) for key, group in groups.items()]
+        if row.get("trial"):
+            tried.setdefault((task, row["method"]), {}).setdefault(row["settings"], []).append(row)
+        else:
+            groups.setdefault((task, row["method"], row["variant"]), []).append(row)
+    trials = {key: tuple(_trial(*each) for each in of_method.items()) for key, of_method in tried.items()}
+    return [_curve(key, group, metric, trials.get(key[:2], ())) for key, group in groups.items()]
 
 
-def _curve(key: tuple[str, str, str], rows: list[Row], metric: str) -> Curve:
+def _trial(settings: str, rows: list[Row]) -> Trial:
+    metric = rows[0]["trial"]
+    values = [row[metric] for row in rows if row.get(metric) is not None]
+    return Trial(
+        settings=settings,
+        metric=metric,
+        seeds=tuple(dict.fromkeys(row["seed"] for row in rows)),
+        lengths=tuple(dict.fromkeys(row["length"] for row in rows)),
+        mean=float(np.mean(values)) if values else float("nan"),
+        without_value=len({row["seed"] for row in rows if row.get(metric) is None}),
+    )
+
+
+def _curve(key: tuple[str, str, str], rows: list[Row], metric: str, trials: tuple[Trial, ...]) -> Curve:
     lengths = tuple(sorted({row["length"] for row in rows}))
     seeds = tuple(dict.fromkeys(row["seed"] for row in rows))
     if len({(row["seed"], row["length"]) for row in rows}) < len(rows):
@@ -123,6 +165,8 @@ def _curve(key: tuple[str, str, str], rows: list[Row], metric: str) -> Curve:
         seen=tuple(by_length[length].get("seen") for length in lengths),
         values=values,
         statuses=tuple(map(tuple, statuses)),
+        settings=rows[0].get("settings", ""),
+        trials=trials,
     )
 
 

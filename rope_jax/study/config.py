@@ -1,18 +1,22 @@
 """What an experiment is: frozen dataclasses of Python numbers, strings and tuples, checked before any device is touched.
 
-`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, with all its seeds. The content hash of a cell
-(see `serialization`) identifies it and names its folder.
+`Experiment` expands to `Cell`s: one cell is a task, a method and the settings, with all its seeds. A cell names its trainings,
+one a seed, and its measurements: each has an identity of its own, a hash of what it depends on (see `serialization`).
 """
 
 import dataclasses
+import functools
 import itertools
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass, pairs_of
 from rope_jax.encoders.base import Encoder, changed_options, check_requirements
 from rope_jax.encoders.layers import Layers, as_layers
 from rope_jax.policies import PRIVILEGED, Contiguous, Policy
-from rope_jax.study.serialization import content_hash, described, short_name
+from rope_jax.study.serialization import SCHEMA, described, identity, json_hash, short_name
 from rope_jax.study.settings import (
     LARGEST_INT32,
     EvaluateConfig,
@@ -24,9 +28,11 @@ from rope_jax.study.settings import (
     require_file_name,
     require_name,
 )
+from rope_jax.study.tune import Settings, Tune, with_settings
 from rope_jax.tasks.base import Task
 
 AS_TRAINED = "as-trained"  # the variant that changes nothing
+_DIGITS = 10  # of a hash, in hex, in rows and names of folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +79,7 @@ class Method(TypedDataclass):
       policy: the positions that tokens are given, in training and in evaluation.
       variants: evaluated in addition to the model as trained.
       tasks: the tasks of the experiment that the method is for; () is all of them.
+      train: its training settings: {"learning_rate": 1e-3} for what differs from the experiment's, or a whole TrainConfig.
     """
 
     name: str | None = dataclasses.field(default=None, metadata={"identity": False})
@@ -80,8 +87,12 @@ class Method(TypedDataclass):
     policy: Policy = Contiguous()
     variants: tuple[Variant, ...] = ()
     tasks: tuple[Task, ...] = ()
+    train: TrainConfig | Mapping[str, Any] | tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.train, TrainConfig):
+            require_distinct("Method train", [path for path, _ in pairs_of(self.train)])
+            self.train_config(TrainConfig())  # are there such options?
         if self.name is not None:
             if not self.name.strip():
                 raise ValueError(f"Method name must not be blank, got {self.name!r}; leave it out to have a name derived")
@@ -107,6 +118,10 @@ class Method(TypedDataclass):
         if self.name is not None:
             return self.name
         return short_name(self.encoder, *([] if self.policy == Contiguous() else [self.policy]))
+
+    def train_config(self, common: TrainConfig) -> TrainConfig:
+        """Its training settings, where those of the experiment are `common`."""
+        return self.train if isinstance(self.train, TrainConfig) else with_settings(common, pairs_of(self.train))
 
     @property
     def all_variants(self) -> tuple[ResolvedVariant, ...]:
@@ -135,17 +150,55 @@ class Cell(TypedDataclass):
         )
         check_compatible(self)
 
-    @property
-    def hash(self) -> str:
-        """The first 10 hex digits of its content hash; rows carry them in the column "cell"."""
-        return content_hash(self)[:10]
+    @functools.cached_property
+    def _identity(self) -> str:
+        """What all its trainings share, as JSON: task, method as trained, model and training settings."""
+        shared = {
+            "task": identity(self.task),
+            "encoder": identity(self.method.encoder),
+            "policy": identity(self.method.policy),
+            "model": identity(self.model),
+            "train": identity(self.train),
+        }
+        return json.dumps({"schema": SCHEMA, "training": shared}, sort_keys=True)
 
-    @property
-    def id(self) -> str:
-        """The name of its folder: classes first, then the hash. The method's name is left out, since it may change."""
-        policy = [] if isinstance(self.method.policy, Contiguous) else [type(self.method.policy).__name__]
-        names = [self.task.name, type(self.method.encoder).__name__, *policy, self.hash]
-        return "-".join(names).lower()
+    def training(self, seed: int) -> str:
+        """The identity of the training of a seed: 10 hex digits, which rows carry in the column "training"."""
+        return json_hash([self._identity, seed])[:_DIGITS]
+
+    def training_name(self, seed: int) -> str:
+        """The name of the folder of a training; see `training_name`."""
+        policy = type(self.method.policy).__name__
+        return training_name(self.task.name, type(self.method.encoder).__name__, policy, seed, self.training(seed))
+
+    @functools.cached_property
+    def measurements(self) -> Mapping[tuple[str, int], str]:
+        """The identity of each measurement of one training, by the name of its variant and the length: 10 hex digits.
+
+        It depends on the variant's encoder and policy, the length, the number of test examples, and on metrics that the config
+        adds.
+        """
+        common = json.dumps([SCHEMA, identity(self.evaluate.metrics)], sort_keys=True)
+        found = {}
+        for variant in self.method.all_variants:
+            of_variant = json.dumps([identity(variant.encoder), identity(variant.policy)], sort_keys=True)
+            for length, examples in self.evaluate.examples_by_length.items():
+                found[variant.name, length] = json_hash([common, of_variant, length, examples])[:_DIGITS]
+        return found
+
+
+def training_name(task: str, encoder: str, policy: str, seed: int, training: str) -> str:
+    """The name of the folder of a training, such as "copy-rope-seed0-0123456789". The method's name, which may change, is left
+    out.
+
+    Args:
+      task: its name.
+      encoder, policy: their classes; the policy is left out if it is the usual one.
+      seed: as in the config.
+      training: its identity.
+    """
+    policies = [] if policy == Contiguous.__name__ else [policy]
+    return "-".join([task, encoder, *policies, f"seed{seed}", training]).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,6 +213,7 @@ class Experiment(TypedDataclass):
       train: training settings.
       evaluate: evaluation settings.
       seeds: one replica each; they draw the weights and the training examples.
+      tune: chooses training settings for every method before the seeds are trained; None trains them as `train` says.
     """
 
     name: str = dataclasses.field(metadata={"identity": False})
@@ -169,6 +223,7 @@ class Experiment(TypedDataclass):
     train: TrainConfig = TrainConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
     seeds: tuple[int, ...] = (0, 1)
+    tune: Tune | None = None
 
     def __post_init__(self) -> None:
         require_name("Experiment name", self.name)
@@ -187,39 +242,60 @@ class Experiment(TypedDataclass):
             require(seed >= 0, "seeds", seed, "must hold numbers from 0 to 2147483647")
         require_distinct("seeds", self.seeds)
         for task in self.tasks:
-            self._check_methods(task, [cell.method for cell in self.cells() if cell.task == task])
+            self._check_methods(task, [method for of_task, method in self.pairs() if of_task == task])
+        if self.tune is not None:
+            self._check_tune(self.tune)
+        self.cells()
+
+    def _check_tune(self, tune: Tune) -> None:
+        """Raises ValueError unless every method can try the grid, and every task has the metric that decides."""
+        for method in self.methods:
+            tune.check(method.train_config(self.train))
+        for task in self.tasks:
+            names = [metric.name for metric in (*task.metrics, *self.evaluate.metrics)]
+            if tune.metric not in names:
+                raise ValueError(
+                    f"Tune metric {tune.metric!r} is not measured on {described(task)}; choose one of {', '.join(names)}"
+                )
 
     def _check_methods(self, task: Task, methods: list[Method]) -> None:
         """Raises ValueError unless the methods for a task train different things under different names."""
         if not methods:
             raise ValueError(f"no method is for {described(task)}; leave the task out, or add it to a method's tasks")
-        for one, other in itertools.combinations(methods, 2):
-            if (one.encoder, one.policy) == (other.encoder, other.policy):
+        named = [(method, method.label, (method.encoder, method.policy, method.train_config(self.train))) for method in methods]
+        for (one, name, trained), (other, other_name, other_trained) in itertools.combinations(named, 2):
+            if trained == other_trained:
                 raise ValueError(
                     f"two methods train {described(one.encoder)} with {described(one.policy)} on {described(task)}; make them "
                     "one, with the variants of both"
                 )
-            if one.label == other.label:
+            if name == other_name:
                 raise ValueError(
-                    f"two methods are called {one.label!r} on {described(task)}: {described(one.encoder)} with "
+                    f"two methods are called {name!r} on {described(task)}: {described(one.encoder)} with "
                     f"{described(one.policy)}, and {described(other.encoder)} with {described(other.policy)}; give one of them "
                     "another name: Method(name=...)"
                 )
 
-    def cells(self) -> tuple[Cell, ...]:
-        """Task by task, method by method."""
+    def pairs(self) -> tuple[tuple[Task, Method], ...]:
+        """Every task with every method that is for it, task by task."""
         return tuple(
-            Cell(
-                task=task,
-                method=dataclasses.replace(method, tasks=()),
-                model=self.model,
-                train=self.train,
-                evaluate=self.evaluate,
-                seeds=self.seeds,
-            )
-            for task, method in itertools.product(self.tasks, self.methods)
-            if task in (method.tasks or self.tasks)
+            (task, method) for task, method in itertools.product(self.tasks, self.methods) if task in (method.tasks or self.tasks)
         )
+
+    def cell(self, task: Task, method: Method, settings: Settings = ()) -> Cell:
+        """The cell of a task and a method; `settings` are training settings that were chosen for it."""
+        return Cell(
+            task=task,
+            method=dataclasses.replace(method, tasks=(), train=()),
+            model=self.model,
+            train=with_settings(method.train_config(self.train), settings),
+            evaluate=self.evaluate,
+            seeds=self.seeds,
+        )
+
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of all pairs, with the settings of the config; where `tune` chooses settings, see `plan`."""
+        return tuple(self.cell(task, method) for task, method in self.pairs())
 
 
 def check_compatible(cell: Cell) -> None:

@@ -24,7 +24,7 @@ from rope_jax.study.settings import ModelConfig, TrainConfig
 from rope_jax.tasks.base import Task
 from rope_jax.tasks.batch import Batch
 from rope_jax.training import microbatch
-from rope_jax.training.devices import replica_mesh
+from rope_jax.training.devices import replica_mesh, together
 from rope_jax.training.token_positions import token_positions
 from rope_jax.training.train import optimizer
 
@@ -51,20 +51,20 @@ class Estimate:
     memory: int | None
 
     def __str__(self) -> str:
-        memory = f" (the machine has {_in_bytes(self.memory)})" if self.memory else ""
-        time = f"; at least {_in_time(self.seconds)}" if self.seconds >= 60 else ""
-        return f"estimate: at least {_in_bytes(self.bytes)} of memory{memory}{time}"
+        memory = f" (the machine has {in_bytes(self.memory)})" if self.memory else ""
+        time = f"; at least {in_time(self.seconds)}" if self.seconds >= 60 else ""
+        return f"estimate: at least {in_bytes(self.bytes)} of memory{memory}{time}"
 
     def require_possible(self) -> None:
         """Raises ValueError for what exceeds the memory of the device, or takes more than a year."""
         if self.memory is not None and self.bytes > self.memory:
             raise ValueError(
-                f"the experiment needs at least {_in_bytes(self.bytes)} of memory, and there are {_in_bytes(self.memory)}; use "
+                f"the experiment needs at least {in_bytes(self.bytes)} of memory, and there are {in_bytes(self.memory)}; use "
                 "smaller sizes (model.width, train.batch_size, evaluate.examples, lengths, max_position), or --force to try it"
             )
         if self.seconds > _LONGEST_SECONDS:
             raise ValueError(
-                f"the experiment takes at least {_in_time(self.seconds)}, even at the highest speed of such a machine; use "
+                f"the experiment takes at least {in_time(self.seconds)}, even at the highest speed of such a machine; use "
                 "smaller sizes or fewer train.steps, or --force to try it"
             )
 
@@ -99,13 +99,24 @@ def cell_bytes(cell: Cell) -> int:
 
 def cell_seconds(cell: Cell) -> float:
     """The least time that a cell takes, in seconds."""
-    train, replicas = cell.train, len(cell.seeds)
+    replicas, variants = len(cell.seeds), len(cell.method.all_variants)
+    measuring = sum(measuring_operations(cell, length) for length in cell.evaluate.lengths)
+    operations = replicas * (training_operations(cell) + variants * measuring)
+    seconds = operations / machine.operations_per_second(min(replicas, replica_mesh(replicas).size))
+    return max(seconds, cell.train.steps * _LEAST_SECONDS_PER_STEP)
+
+
+def training_operations(cell: Cell, steps: int | None = None) -> int:
+    """Floating-point operations of training one seed, all steps or some: a multiplication and an addition count as two."""
+    train = cell.train
     middle = (train.min_length + train.max_length) // 2
-    training = _PRODUCTS_PER_STEP * train.steps * train.batch_size * _products(cell, middle)
-    testing = sum(examples * _products(cell, length) for length, examples in cell.evaluate.examples_by_length.items())
-    operations = 2 * replicas * (training + testing * len(cell.method.all_variants))
-    seconds = operations / machine.operations_per_second(replica_mesh(replicas).size)
-    return max(seconds, train.steps * _LEAST_SECONDS_PER_STEP)
+    examples = (train.steps if steps is None else steps) * train.batch_size
+    return 2 * _PRODUCTS_PER_STEP * examples * _products(cell, middle)
+
+
+def measuring_operations(cell: Cell, length: int) -> int:
+    """Floating-point operations of one measurement of one seed."""
+    return 2 * cell.evaluate.examples_by_length[length] * _products(cell, length)
 
 
 def _replicas_per_memory(replicas: int) -> tuple[int, int]:
@@ -147,9 +158,11 @@ def _evaluation_bytes(cell: Cell) -> int:
     """The test examples of the costliest length, and the widest activation of one micro-batch of them."""
     model, task = cell.model, cell.task
 
+    budget = block_sizes.activation_bytes(together=together(len(cell.seeds)))
+
     def of_length(length: int, examples: int) -> int:
         tokens = task.input_length(length)
-        size = min(examples, microbatch.micro_batch_size(tokens, hidden=model.hidden, num_heads=model.num_heads))
+        size = min(examples, microbatch.micro_batch_size(tokens, hidden=model.hidden, num_heads=model.num_heads, budget=budget))
         drawn = max(_positions_bytes(task, variant.policy, size, tokens) for variant in cell.method.all_variants)
         batch = max(examples * tokens * _BATCH_BYTES_PER_TOKEN, _drawn_bytes(task, examples, length))
         return batch + max(_widest_bytes(cell, size, tokens), drawn)
@@ -210,12 +223,12 @@ def _equations(jaxpr: Any) -> Iterator[Any]:
                     yield from _equations(inner)
 
 
-def _in_bytes(size: int) -> str:
+def in_bytes(size: int) -> str:
     """Three digits and a unit: "25.3 GB"."""
     return _scaled(size, (("PB", 10**15), ("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)), "bytes")
 
 
-def _in_time(seconds: float) -> str:
+def in_time(seconds: float) -> str:
     """Three digits and a unit: "2.5 days"."""
     return _scaled(seconds, (("years", 365 * 86_400), ("days", 86_400), ("hours", 3600), ("minutes", 60)), "seconds")
 

@@ -1,11 +1,17 @@
 """What the machine has: memory and arithmetic, as far as the operating system and JAX tell."""
 
 import os
+import sys
 from pathlib import Path
 
 import jax
 
 from rope_jax.model import block_sizes
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 # more than the fastest of today reach in matrix products: a time from these rates is too short, never too long
 CPU_OPERATIONS_PER_SECOND_AND_CORE = 4e11
@@ -16,8 +22,17 @@ def memory_bytes() -> int | None:
     """The memory of a device: of the machine for CPUs, which share it, else of the first accelerator; None if it is unknown."""
     if block_sizes.on_cpu():
         return min((limit for limit in (_physical_bytes(), *_group_limits()) if limit is not None), default=None)
-    statistics = jax.devices()[0].memory_stats() or {}
-    return statistics.get("bytes_limit")
+    return block_sizes.device_memory()
+
+
+def peak_bytes() -> int | None:
+    """The most memory that this process has had so far: of the first accelerator or, on CPUs, of the process; None if unknown."""
+    if block_sizes.on_cpu():
+        if resource is None:
+            return None
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
 
 
 def operations_per_second(devices: int) -> float:

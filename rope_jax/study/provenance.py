@@ -1,36 +1,71 @@
-"""What ran an experiment: command, commit, versions, machine and devices."""
+"""Who made results: command, commit, versions, machine and devices."""
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import platform
+import secrets
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rope_jax.study.config import Cell
+from rope_jax.study.serialization import to_json
+from rope_jax.study.store import Session, Store
+
+_PACKAGES = ("rope_jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
-def provenance(command: str, cells: Sequence[Cell], devices: Sequence[str]) -> dict[str, Any]:
-    """Describes a session: command, date (UTC), commit of this code, versions, machine, devices, and the cells it is to run."""
-    packages = ("rope_jax", "jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
-    return {
+@dataclass(frozen=True, kw_only=True)
+class Maker:
+    """What the rows of a process say of it.
+
+    Attributes:
+      commit: of this code; "-dirty" behind it if the code was changed since; None outside a checkout.
+      device: the kind of device, such as "cpu" or "NVIDIA H100"; of a CPU its model, which decides the last digits of results.
+      exact: whether results are bit for bit those of any other company of seeds, as on CPUs, where a core runs one at a time.
+    """
+
+    commit: str | None
+    device: str
+    exact: bool
+
+    def columns(self, together: int, devices_per_seed: int = 1) -> dict[str, Any]:
+        """The columns of a row that was computed with so many seeds at once on a device, or with so many devices for the seed."""
+        return {
+            "commit": self.commit,
+            "jax": importlib.metadata.version("jax"),
+            "device": self.device,
+            "together": None if self.exact else together,
+            **({"devices_per_seed": devices_per_seed} if devices_per_seed > 1 else {}),
+        }
+
+
+def new_session(store: Store, command: str, experiment: Any, devices: Sequence[str]) -> Session:
+    """A session of this process: command, date (UTC), commit, versions, machine, devices, and the experiment with all options."""
+    now = datetime.now(UTC)
+    record = {
         "command": command,
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "date": now.isoformat(timespec="seconds"),
+        "commit": commit(),
         "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "versions": {name: importlib.metadata.version(name) for name in _PACKAGES},
         "machine": {
+            "host": platform.node(),
             "cpu": cpu_model(),
             "cores": os.cpu_count(),
             "system": platform.system(),
             "architecture": platform.machine(),
         },
         "devices": list(devices),
-        "cells": [cell.id for cell in cells],
+        "experiment": to_json(experiment),
     }
+    # the random part tells processes of equal names apart, as on two hosts, and clocks that were set back
+    name = f"{now:%Y%m%dT%H%M%SZ}-{os.getpid()}-{secrets.token_hex(3)}"
+    return Session(store.path / "sessions" / f"{name}.jsonl", record)
 
 
 def cpu_model() -> str:
@@ -42,7 +77,8 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def _commit() -> str | None:
+@functools.cache
+def commit() -> str | None:
     """The git commit of this package's source, "-dirty" behind it if that was changed since; None outside a checkout."""
 
     def git(*command: str) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rope_jax.encoders import Compose, Layers
+from rope_jax.encoders._internal.typed_dataclass import TypedDataclass
 
 SCHEMA = 2  # of `identity`; 1 hashed every option, defaults included
 _LONGEST_NAME = 40  # characters of a derived name
@@ -77,6 +78,37 @@ def to_json(config: Any) -> Any:
     if isinstance(config, (tuple, list)):
         return [to_json(value) for value in config]
     return config
+
+
+def from_json(data: Any) -> Any:
+    """Undoes `to_json`: dicts with a "type" become objects of the class of that name, lists become tuples.
+
+    Classes are found by their names among those that are imported: a class of the user's own must be imported before.
+
+    Raises:
+      ValueError: no imported class has the name and these options, or an option has an impossible value.
+    """
+    if isinstance(data, (list, tuple)):
+        return tuple(map(from_json, data))
+    if not isinstance(data, dict):
+        return data
+    options = {name: from_json(value) for name, value in data.items() if name != "type"}
+    kinds = [kind for kind in _below(TypedDataclass) if kind.__name__ == data.get("type")]
+    for kind in reversed(kinds):  # of several of one name, the last one that was defined with these options
+        if options.keys() <= {field.name for field in dataclasses.fields(kind)}:
+            return kind(**options)
+    raise ValueError(
+        f"there is no class {data.get('type')!r} with the options {', '.join(options) or 'of none'}; import the module that "
+        "defines it first, or use the version of rope_jax that wrote this"
+    )
+
+
+def _below(kind: type[Any]) -> Iterator[type[Any]]:
+    """All classes below a class, each after its base."""
+    subclass: type[Any]
+    for subclass in kind.__subclasses__():
+        yield subclass
+        yield from _below(subclass)
 
 
 def identity(config: Any) -> Any:

@@ -9,12 +9,11 @@ from rope_jax.encoders.base import Dims
 from rope_jax.optimizers import AdamW, Optimizer, Schedule, WarmupCosine
 from rope_jax.tasks.metrics import Metric
 
-ROW_COLUMNS = frozenset(  # the columns of a row that hold no metric; see `rows`
-    (
-        *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "variant"),
-        *("variant_encoder", "variant_policy", "privileged", "cell", "seed", "train_steps", "train_length", "length"),
-        *("status", "diverged_at", "distinct", "seen", "count"),
-    )
+ROW_COLUMNS = (  # the columns of a row that hold no metric, in their order; see `rows`
+    *("task", "task_options", "method", "encoder", "encoder_options", "policy", "policy_options", "variant"),
+    *("variant_encoder", "variant_policy", "privileged", "settings", "trial", "training", "measurement"),
+    *("commit", "jax", "device", "together", "devices_per_seed", "seed", "train_steps", "train_length", "length"),
+    *("status", "diverged_at", "reason", "digest", "distinct", "seen", "count"),
 )
 
 

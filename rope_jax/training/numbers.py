@@ -20,14 +20,16 @@ def split_numbers(cell: Cell) -> tuple[Cell, Numbers]:
     """Takes the numbers out of a cell's training settings: all floats, except in fields with the metadata {"static": True}.
 
     Returns:
-      The cell with None for each number, to be a static argument; and the numbers.
+      The cell with None for each number, to be a static argument; and the numbers. The cell has no seeds, no evaluation, no
+      variants and no name of the method either, so that cells which differ in these share a program.
     """
     train, numbers = _split(cell.train)
-    return _unchecked_replace(cell, train=train), numbers
+    method = dataclasses.replace(cell.method, name=None, variants=(), train=())
+    return _unchecked_replace(cell, train=train, method=method, seeds=(), evaluate=None), numbers
 
 
 def join_numbers(cell: Cell, numbers: Numbers) -> Cell:
-    """Puts numbers, which may be traced, back into a cell; undoes `split_numbers`."""
+    """Puts numbers, which may be traced, back into a cell from `split_numbers`."""
     return _unchecked_replace(cell, train=_join(cell.train, numbers))
 
 

@@ -4,7 +4,8 @@ Randomness is derived, never threaded: step s of a seed draws from fold_in(seed 
 uninterrupted one, bit for bit.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,10 +23,14 @@ from rope_jax.model.transformer import Apply, functional
 from rope_jax.study.config import Cell
 from rope_jax.study.settings import TrainConfig
 from rope_jax.tasks.batch import Batch
-from rope_jax.training.devices import default_flags, over_replicas, replica_sharding, whole_sharding
+from rope_jax.training.devices import ONE_CORE, default_flags, over_replicas, replica_sharding, whole_sharding
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan, split_sorted, sum_over_micro_batches
 from rope_jax.training.numbers import Numbers, join_numbers, split_numbers
+from rope_jax.training.processes import everywhere, fetch, largest
 from rope_jax.training.token_positions import token_positions
+
+MAX_CHUNK = 100  # optimiser steps in one call of the compiled program
+CHUNK_SECONDS = 1.0  # that a call should take at most; a request to stop waits for two
 
 _LENGTHS_KEY = 201_706  # lengths are drawn from this key and the step alone, so that they are the same for all replicas
 _INIT, _DATA, _POSITIONS, _DROPOUT = 0, 1, 2, 3  # folded into a seed's key, one for each purpose
@@ -145,24 +150,25 @@ def train_step(
     ), value
 
 
-@partial(jax.jit, static_argnames=("cell",))
-def init_replicas(seeds: jax.Array, numbers: Numbers, *, cell: Cell) -> TrainState:
+@partial(jax.jit, static_argnames=("cell", "devices_per_seed"), compiler_options=ONE_CORE)
+def init_replicas(seeds: jax.Array, numbers: Numbers, *, cell: Cell, devices_per_seed: int = 1) -> TrainState:
     """The states of all seeds before the first step, stacked and laid out over the devices.
 
     Args:
       seeds: uint32 [S].
       numbers, cell: from `split_numbers`.
+      devices_per_seed: as in `fit`.
     """
 
     def run(seed: jax.Array, numbers: Numbers) -> TrainState:
         return init_state(seed, join_numbers(cell, numbers))
 
-    return over_replicas(run, seeds.shape[0])(seeds, numbers)
+    return over_replicas(run, seeds.shape[0], devices_per_seed)(seeds, numbers)
 
 
-@partial(jax.jit, static_argnames=("cell", "steps", "plan"), donate_argnames=("state",))
+@partial(jax.jit, static_argnames=("cell", "plan"), donate_argnames=("state",), compiler_options=ONE_CORE)
 def train_chunk(
-    state: TrainState, seeds: jax.Array, numbers: Numbers, *, cell: Cell, steps: int, plan: MicrobatchPlan
+    state: TrainState, seeds: jax.Array, numbers: Numbers, start: jax.Array, steps: jax.Array, *, cell: Cell, plan: MicrobatchPlan
 ) -> tuple[TrainState, jax.Array]:
     """Some steps of all seeds in one compiled program.
 
@@ -170,55 +176,112 @@ def train_chunk(
       state: of all seeds; consumed.
       seeds: uint32 [S].
       numbers, cell: from `split_numbers`.
-      steps: how many optimiser steps.
+      start: int32 [], optimiser steps done before.
+      steps: int32 [], how many to do; at most MAX_CHUNK. One program serves any number.
       plan: from `microbatch_plan`.
 
     Returns:
-      The next state, and the losses, float32 [S, steps].
+      The next state, and the losses of the steps, float32 [S, MAX_CHUNK], zeros after them.
     """
 
-    def run(replica: tuple[TrainState, jax.Array], shared: tuple[jax.Array, Numbers]) -> tuple[TrainState, jax.Array]:
-        (state, seed), (step_numbers, numbers) = replica, shared
+    def run(replica: tuple[TrainState, jax.Array], shared: tuple[jax.Array, jax.Array, Numbers]) -> tuple[TrainState, jax.Array]:
+        (state, seed), (start, steps, numbers) = replica, shared
         whole = join_numbers(cell, numbers)
-        return jax.lax.scan(lambda state, step: train_step(state, seed, step, whole, plan), state, step_numbers)
 
-    return over_replicas(run, seeds.shape[0])((state, seeds), (state.step[0] + jnp.arange(steps, dtype=jnp.int32), numbers))
+        def step(i: jax.Array, carry: tuple[TrainState, jax.Array]) -> tuple[TrainState, jax.Array]:
+            state, losses = carry
+            state, value = train_step(state, seed, start + i, whole, plan)
+            return state, losses.at[i].set(value)
 
+        return jax.lax.fori_loop(0, steps, step, (state, jnp.zeros(MAX_CHUNK, jnp.float32)))
 
-def chunk_size(steps: int) -> int:
-    """Steps in a compiled chunk: 50 to 100, so that all chunks are equal and share one program; 100 where that is impossible."""
-    return next((size for size in range(100, 49, -1) if steps % size == 0), 100)
+    return over_replicas(run, seeds.shape[0], plan.devices_per_seed)((state, seeds), (start, steps, numbers))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where training stands after a chunk.
+    """Where training stands after a chunk of steps.
 
     Attributes:
-      state: of all seeds; the next chunk consumes it.
       step: optimiser steps done.
       losses: float32 [S], the mean over the chunk.
+      seconds: what the chunk took, without compiling.
+      state: of all seeds, at the last step and where it was wanted; else None. The next chunk consumes it.
     """
 
-    state: TrainState
     step: int
     losses: np.ndarray
+    seconds: float
+    state: TrainState | None
 
 
-def fit(cell: Cell, state: TrainState | None = None) -> Iterator[Progress]:
-    """Trains all seeds of a cell from the beginning, or from a state on; yields after every chunk."""
+def fit(
+    cell: Cell,
+    state: TrainState | None = None,
+    *,
+    wanted: Callable[[int], bool] = lambda step: False,
+    devices_per_seed: int = 1,
+) -> Iterator[Progress]:
+    """Trains all seeds of a cell from the beginning, or from a state on; yields after every chunk.
+
+    A chunk starts before the losses of the one before it are read, so that the devices need not wait for the host. Chunks are
+    short, so that training can stop soon. Results do not depend on them.
+
+    Args:
+      cell: what to train.
+      state: from `Progress` or a checkpoint; consumed. None is the beginning.
+      wanted: whether the state after so many steps is wanted, by any process. The next chunk then starts when the caller is done
+        with it.
+      devices_per_seed: how many devices compute each seed's batch together (data parallel); the others compute other seeds. It
+        changes the order of summation.
+    """
     replicas, all_steps = len(cell.seeds), cell.train.steps
-    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(replicas))
-    plan = microbatch_plan(cell)
+    seeds = jax.device_put(np.asarray(cell.seeds, np.uint32), replica_sharding(replicas, devices_per_seed))
+    plan = microbatch_plan(cell, devices_per_seed=devices_per_seed)
     cell, numbers = split_numbers(cell)
-    numbers = jax.device_put(numbers, whole_sharding(replicas))
+    whole = whole_sharding(replicas, devices_per_seed)
+    numbers = jax.device_put(numbers, whole)
     if state is None:
         with default_flags():
-            state = init_replicas(seeds, numbers, cell=cell)
-    step = int(np.asarray(state.step)[0])
-    while step < all_steps:
-        steps = min(chunk_size(all_steps), all_steps - step)
+            state = init_replicas(seeds, numbers, cell=cell, devices_per_seed=devices_per_seed)
+    step = int(fetch(state.step)[0])
+    if step >= all_steps:
+        return
+
+    def launch(steps: int) -> jax.Array:
+        nonlocal state
+        start, count = jax.device_put((np.int32(step), np.int32(steps)), whole)
         with default_flags():
-            state, losses = train_chunk(state, seeds, numbers, cell=cell, steps=steps, plan=plan)
-        step += steps
-        yield Progress(state=state, step=step, losses=np.mean(np.asarray(losses), axis=1))
+            state, losses = train_chunk(state, seeds, numbers, start, count, cell=cell, plan=plan)
+        return everywhere(losses)
+
+    def next_steps() -> int:
+        slowest = None if seconds_per_step is None else largest(seconds_per_step)
+        return chunk_size(slowest, all_steps - step)
+
+    jax.block_until_ready(launch(0))  # compiles
+    launched, steps, seconds_per_step = None, 0, None
+    free = time.monotonic()  # when the devices had nothing to do
+    while step < all_steps:
+        if launched is None:
+            steps = next_steps()
+            launched = launch(steps)
+        losses, done, step = launched, steps, step + steps
+        keep = step == all_steps or largest(wanted(step)) > 0
+        if keep:
+            launched = None
+        else:
+            steps = next_steps()
+            launched = launch(steps)
+        means = np.mean(np.asarray(losses)[:, :done], axis=1)
+        seconds, free = time.monotonic() - free, time.monotonic()
+        seconds_per_step = seconds / done
+        yield Progress(step=step, losses=means, seconds=seconds, state=state if keep else None)
+        if keep:
+            free = time.monotonic()
+
+
+def chunk_size(seconds_per_step: float | None, left: int) -> int:
+    """Steps of the next chunk: about CHUNK_SECONDS, if it is known how long a step takes; else 1."""
+    steps = 1 if seconds_per_step is None else int(CHUNK_SECONDS / max(seconds_per_step, CHUNK_SECONDS / MAX_CHUNK))
+    return min(max(steps, 1), MAX_CHUNK, left)

@@ -95,7 +95,7 @@ def test_ratios_are_those_of_a_round():
 
 
 WRONG = (
-    ("", "usage: python -m benchmarks {step,curve,replicas,compile,attention,rotate}"),
+    ("", "usage: python -m benchmarks {step,curve,replicas,compile,attention,rotate,store}"),
     ("--out x.json", "usage: "),
     ("rotat", "there is no benchmark rotat (perhaps you meant rotate?)"),
     ("rotate --bath 2", "--batch"),

@@ -8,16 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
-import experiments.cell
+from experiments.arguments import parse
 from experiments.cli import load_experiment
-from experiments.compare import main, parse
-from rope_jax.study.store import read_rows
+from experiments.compare import main
+from rope_jax.study.files import read_rows
+from rope_jax.study.rows import completed
+from rope_jax.study.store import TrainingFolder
+from rope_jax.study.work import Worker
 from rope_jax.training import evaluate, train
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +34,7 @@ REPORT = ["rows.jsonl", "table.md", "table.tex", *FIGURES]
 def config(tmp_path_factory):
     """A config file of the toy experiment: two tasks, two encoders, two variants."""
     path = tmp_path_factory.mktemp("configs") / "toy.py"
-    path.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom conftest import toy_experiment as experiment\n")
+    path.write_text(f"import sys\nsys.path.append({str(ROOT / 'tests')!r})\nfrom toy_study import toy_experiment as experiment\n")
     return path
 
 
@@ -44,7 +48,7 @@ def finished(config, tmp_path_factory):
 
 @pytest.fixture
 def run(config, finished, tmp_path):
-    """A copy of the finished run, the command that made it, and the cells that it then runs again."""
+    """A copy of the finished run, and the command that made it."""
     out = tmp_path / "out"
     shutil.copytree(finished, out)
     return out, [str(config), "--out", str(out)]
@@ -56,27 +60,34 @@ def contents(folder):
 
 @pytest.fixture
 def ran(monkeypatch):
-    """The ids of the cells that are run, as they are run."""
-    ids = []
-    run_cell = experiments.cell.run_cell
+    """The folders of the trainings that are worked on."""
+    names = []
+    run_group = Worker._run
 
-    def noted(cell, *rest):
-        ids.append(cell.id)
-        run_cell(cell, *rest)
+    def noted(worker, group):
+        names.extend(worker.store.training(one.planned.cell, one.seed).path.name for one in group)
+        run_group(worker, group)
 
-    monkeypatch.setattr(experiments.cell, "run_cell", noted)
-    return ids
+    monkeypatch.setattr(Worker, "_run", noted)
+    return names
 
 
-def test_a_finished_cell_leaves_no_compiled_program(run, ran):
+def names_of(toy, *numbers):
+    """The folders of the trainings of some cells."""
+    return [cell.training_name(seed) for cell in (toy.cells()[i] for i in numbers) for seed in cell.seeds]
+
+
+def test_programs_of_one_cell_are_let_go_before_the_next(run, ran, monkeypatch):
     """So that a run of any number of cells stays within the memory maps that a process may have."""
     out, command = run
-    shutil.rmtree(next((out / "cells").glob("copy-rope-*")))
-    (out / "rows.jsonl").unlink()
+    for folder in (out / "trainings").glob("*-rope-*"):
+        shutil.rmtree(folder)
+    sizes = []
+    start = TrainingFolder.start
+    monkeypatch.setattr(TrainingFolder, "start", lambda *a: (sizes.append(train.train_chunk._cache_size()), start(*a)))
     main(command)
-    assert len(ran) == 1
-    for program in (train.train_chunk, train.init_replicas, evaluate.measure_replicas):
-        assert program._cache_size() == 0
+    assert len(ran) == 4
+    assert sizes == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(("flags", "kept"), [([], True), (["--no-compilation-cache"], False)])
@@ -95,25 +106,27 @@ def test_compiled_programs_are_kept_on_disk_unless_refused(config, tmp_path, fla
 
 
 def test_a_run_writes_what_it_promises(finished, toy):
-    assert {path.name for path in finished.iterdir()} == {"run.json", "cells", *REPORT}
+    assert {path.name for path in finished.iterdir()} == {"study.json", "sessions", "trainings", *REPORT}
     rows = read_rows(finished / "rows.jsonl")
     # (one variant of Learned, three of RoPE) x 2 tasks x 2 seeds x 3 lengths
     assert len(rows) == (1 + 3) * 2 * 2 * 3
     metrics = {"exact_match": float, "token_accuracy": float, "content_error": float, "end_error": float}
+    text, nothing = str, type(None)
     columns = {
-        "task": str, "task_options": str, "method": str, "encoder": str, "encoder_options": str, "policy": str,
-        "policy_options": str, "variant": str, "variant_encoder": (str, type(None)), "variant_policy": type(None),
-        "privileged": list, "cell": str, "seed": int, "train_steps": int, "train_length": int, "length": int, "status": str,
-        "distinct": float, "seen": float, "count": int, **metrics,
+        "task": text, "task_options": text, "method": text, "encoder": text, "encoder_options": text, "policy": text,
+        "policy_options": text, "variant": text, "variant_encoder": (text, nothing), "variant_policy": nothing,
+        "privileged": list, "settings": text, "trial": nothing, "training": text, "measurement": text, "commit": (text, nothing),
+        "jax": text, "device": text, "together": nothing, "seed": int, "train_steps": int, "train_length": int,
+        "length": int, "status": text, "digest": text, "distinct": float, "seen": float, "count": int, **metrics,
     }  # fmt: skip
-    hashes = {cell.id: cell.hash for cell in toy.cells()}
+    names = {cell.training(seed): cell.training_name(seed) for cell in toy.cells() for seed in cell.seeds}
     for row in rows:
         assert list(row) == list(columns)
         for name, kind in columns.items():
             assert isinstance(row[name], kind), name
         assert row["count"] == 16
         assert 0 <= row["exact_match"] <= row["token_accuracy"] <= 1
-        assert row["cell"] in hashes.values()
+        assert names[row["training"]].endswith(row["training"])
         assert row["privileged"] == (["length"] if row["variant"] == "DynamicNTK" else [])
         assert row["method"] == {"Learned": "Learned(max_length=32)", "RoPE": "RoPE"}[row["encoder"]]
     assert {row["variant"]: row["variant_encoder"] for row in rows} == {
@@ -126,18 +139,21 @@ def test_a_run_writes_what_it_promises(finished, toy):
         for task in ("copy", "reverse")
         for encoder, variant in (("Learned", "as-trained"), *(("RoPE", v) for v in ("as-trained", "NTK 2", "DynamicNTK")))
     }
-    record = json.loads((finished / "run.json").read_text())
+    [session] = (finished / "sessions").iterdir()
+    record, *work = read_rows(session)
+    assert record["command"].startswith("python -m experiments.compare ")
+    assert record["devices"] == ["cpu:0 (cpu)", "cpu:1 (cpu)"]
     assert record["experiment"]["train"]["steps"] == 8
-    [session] = record["sessions"]
-    assert session["command"].startswith("python -m experiments.compare ")
-    assert session["devices"] == ["cpu:0 (cpu)", "cpu:1 (cpu)"]
-    assert session["cells"] == [cell.id for cell in toy.cells()]
-    for cell in toy.cells():
-        folder = finished / "cells" / cell.id
-        assert cell.id.endswith(cell.hash)
-        assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.jsonl", "checkpoint", "rows.jsonl"}
-        assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [8]
-        assert json.loads((folder / "config.json").read_text())["task"]["type"].lower() == cell.task.name
+    assert [piece["training"] for piece in work] == list(names.values())
+    for piece in work:
+        assert piece["training_seconds"] > 0
+        assert piece["evaluation_seconds"] > 0
+        assert piece["peak_bytes"] > 1e6
+        folder = finished / "trainings" / piece["training"]
+        [of_rows] = folder.glob("rows-*.jsonl")
+        assert {path.name for path in folder.iterdir()} == {"training.json", "log.jsonl", "checkpoint", "lock", of_rows.name}
+        assert read_rows(folder / "log.jsonl")[-1]["step"] == 8
+        assert json.loads((folder / "training.json").read_text())["task"]["type"].lower() == piece["training"].split("-")[0]
 
 
 def test_a_second_run_does_nothing_and_says_the_same(run, ran, capsys):
@@ -148,7 +164,7 @@ def test_a_second_run_does_nothing_and_says_the_same(run, ran, capsys):
     assert contents(out) == before
     printed = capsys.readouterr()
     assert printed.out.startswith("exact match by length, mean over seeds\n\ntask ")
-    assert printed.out.endswith(f"{out}: 0 of 4 cells were run now; table.md there has the full tables\n")
+    assert printed.out.endswith(f"{out}: 0 of 8 trainings were run now; table.md there has the full tables\n")
     assert printed.err == ""  # nor an estimate
 
 
@@ -158,24 +174,42 @@ def test_what_is_deleted_is_rebuilt_without_training(run, ran):
     for lost in REPORT:
         (out / lost).unlink()
     main(command)
-    shutil.rmtree(out / "cells")  # the rows of the run are enough
+    shutil.rmtree(out / "trainings")  # the rows of the run are enough
     main(command)
     assert ran == []
-    assert contents(out) == {name: content for name, content in before.items() if not name.startswith("cells/")}
+    assert contents(out) == {name: content for name, content in before.items() if not name.startswith("trainings/")}
 
 
-def test_one_deleted_cell_is_run_again_alone_and_alike(run, ran, toy):
+def test_one_deleted_training_is_run_again_alone_and_alike(run, ran, toy):
     out, command = run
     before = contents(out)
-    shutil.rmtree(out / "cells" / toy.cells()[1].id)
-    (out / "rows.jsonl").unlink()
+    [name] = names_of(toy, 1)[1:]
+    shutil.rmtree(out / "trainings" / name)
     main(command)
-    assert ran == [toy.cells()[1].id]
+    assert ran == [name]
     after = contents(out)
-    for name in REPORT:
-        assert after[name] == before[name]
-    sessions = json.loads(after["run.json"])["sessions"]
-    assert [session["cells"] for session in sessions] == [[cell.id for cell in toy.cells()], ran]
+    for same in (*REPORT, *(path for path in before if "/rows-" in path)):
+        assert after[same] == before[same]
+    assert sorted(len(read_rows(session)) for session in (out / "sessions").iterdir()) == [2, 9]
+
+
+def test_a_study_grows_by_flags_and_trains_only_what_is_new(run, ran, toy, tmp_path, capsys):
+    """Another seed and another length; the rows are those of a study that was run at once."""
+    out, command = run
+    more = ["--seeds", "0", "1", "2", "--evaluate.lengths", "2", "3", "5", "4"]
+    logs = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*/log.jsonl")}
+    main([*command, *more])
+    assert {path: path.stat().st_mtime_ns for path in logs} == logs  # what was trained is not trained again
+    assert {name for name in ran if "seed2" in name} == set(names_of(replace(toy, seeds=(2,)), 0, 1, 2, 3))
+    grown = (out / "rows.jsonl").read_bytes()
+    assert "12 of 12 trainings were run now" in capsys.readouterr().out  # of eight, a length
+    ran.clear()
+    main([command[0], "--out", str(tmp_path / "once"), *more])
+    assert (tmp_path / "once" / "rows.jsonl").read_bytes() == grown
+    ran.clear()
+    main(command)
+    assert ran == []
+    assert len(read_rows(out / "rows.jsonl")) == 48
 
 
 def test_a_folder_is_continued_after_options_and_names_were_added(run, ran, config, tmp_path):
@@ -204,15 +238,14 @@ def experiment(toy=experiment):
     main([str(newer), *command[1:]])
     assert ran == []
     renamed = [
-        row | {"method": "rotary"} if row["method"] == "RoPE" else row
+        completed(row, method="rotary") if row["method"] == "RoPE" else row
         for row in map(json.loads, before["rows.jsonl"].splitlines())
     ]
     assert read_rows(out / "rows.jsonl") == renamed
     assert "| rotary " in (out / "table.md").read_text()
-    assert contents(out)["run.json"] == before["run.json"]
     newer.write_text(newer.read_text().replace("return RoPE(", "return RoPE(added=4, "))
-    with pytest.raises(SystemExit):
-        main([str(newer), *command[1:]])
+    main([str(newer), *command[1:]])
+    assert len(ran) == 4  # another encoder, beside the first one
 
 
 def test_any_metric_is_tabulated_and_drawn(run, ran, capsys):
@@ -231,10 +264,11 @@ def test_any_metric_is_tabulated_and_drawn(run, ran, capsys):
     assert not (out.parent / "new").exists()
 
 
-def test_a_trained_cell_without_rows_is_evaluated_without_training(run, toy, monkeypatch):
+def test_a_training_without_rows_is_evaluated_without_training(run, toy, monkeypatch):
     out, command = run
     before = contents(out)
-    (out / "cells" / toy.cells()[0].id / "rows.jsonl").unlink()
+    for path in (out / "trainings" / names_of(toy, 0)[0]).glob("rows-*"):
+        path.unlink()
     (out / "rows.jsonl").unlink()
 
     def refuse(*_, **__):
@@ -245,68 +279,75 @@ def test_a_trained_cell_without_rows_is_evaluated_without_training(run, toy, mon
     assert contents(out)["rows.jsonl"] == before["rows.jsonl"]
 
 
-def test_an_interrupted_cell_goes_on_from_its_checkpoint_to_the_same_rows(config, finished, tmp_path, monkeypatch):
+def test_an_interrupted_training_goes_on_from_its_checkpoint_to_the_same_rows(config, finished, tmp_path, monkeypatch):
     out = tmp_path / "out"
     command = [str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy", "--checkpoint-seconds", "0"]
-    main(command)
-    whole = read_rows(out / "rows.jsonl")
-    assert whole == [row for row in read_rows(finished / "rows.jsonl") if (row["task"], row["encoder"]) == ("copy", "RoPE")]
-    shutil.rmtree(out)
-    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda steps: 4)
-    log = experiments.cell.CellFolder.log
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left: 4)
+    log = TrainingFolder.log
 
-    def stop(folder, metrics):
-        log(folder, metrics)
-        if metrics["step"] == 8:
+    def stop(folder, entry):
+        log(folder, entry)
+        if entry["step"] == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiments.cell.CellFolder, "log", stop)
+    monkeypatch.setattr(TrainingFolder, "log", stop)
     with pytest.raises(SystemExit) as ended:
         main(command)
     assert ended.value.code == 130
-    monkeypatch.setattr(experiments.cell.CellFolder, "log", log)
-    [folder] = (out / "cells").iterdir()
-    assert [path.name for path in (folder / "checkpoint").iterdir()] == ["4"]
+    monkeypatch.setattr(TrainingFolder, "log", log)
+    for folder in (out / "trainings").iterdir():
+        assert [path.name for path in (folder / "checkpoint").iterdir()] == ["4"]
     main(command)
-    assert [row["step"] for row in read_rows(folder / "metrics.jsonl")] == [4, 8]
-    assert read_rows(out / "rows.jsonl") == whole
+    for folder in (out / "trainings").iterdir():
+        assert [entry["step"] for entry in read_rows(folder / "log.jsonl")] == [4, 8]
+    rows = [row for row in read_rows(finished / "rows.jsonl") if (row["task"], row["encoder"]) == ("copy", "RoPE")]
+    assert read_rows(out / "rows.jsonl") == rows
 
 
 def test_an_interrupt_that_is_swallowed_is_heard_at_the_next_step(config, tmp_path, monkeypatch, capsys):
     """As one that comes while JAX runs a callback, which drops what is raised in it, or that JAX raises as something else."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    start = experiments.cell.CellFolder.start
+    start = TrainingFolder.start
     for wrapped in (False, True):
         out = tmp_path / str(wrapped)
 
-        def swallow(folder, cell, step, wrapped=wrapped):
-            start(folder, cell, step)
+        def swallow(folder, cell, seed, step, wrapped=wrapped):
+            start(folder, cell, seed, step)
+            if seed:
+                return
             try:
                 signal.raise_signal(signal.SIGINT)
             except KeyboardInterrupt as error:
                 if wrapped:
                     raise ValueError("something else") from error
 
-        monkeypatch.setattr(experiments.cell.CellFolder, "start", swallow)
+        monkeypatch.setattr(TrainingFolder, "start", swallow)
         with pytest.raises(SystemExit) as ended:
             main([str(config), "--out", str(out), "--encoders", "RoPE", "--tasks", "copy"])
         assert ended.value.code == 130
-        assert "interrupted with 1 of 1 cells to do" in capsys.readouterr().err
+        assert "interrupted with 2 of 2 trainings to do" in capsys.readouterr().err
+        assert not list(out.rglob("failed.json"))
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_damaged_checkpoint_is_named_with_the_remedy(run, toy, capsys):
+def test_a_damaged_checkpoint_is_named_with_the_remedy_and_the_rest_goes_on(run, toy, ran, capsys):
     out, command = run
-    folder = out / "cells" / toy.cells()[0].id
-    (folder / "rows.jsonl").unlink()
-    (out / "rows.jsonl").unlink()
-    (folder / "checkpoint" / "8" / "_METADATA").write_text("{")
+    damaged, other = names_of(toy, 0)[0], names_of(toy, 1)[0]
+    for name in (damaged, other):
+        for path in (out / "trainings" / name).glob("rows-*"):
+            path.unlink()
+    [metadata] = (out / "trainings" / damaged / "checkpoint").rglob("_METADATA")
+    metadata.write_text("{")
     with pytest.raises(SystemExit) as ended:
         main(command)
     said = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert re.search(r"error: checkpoint .*checkpoint/8 cannot be read .*; delete it to train that cell again", said)
+    assert ended.value.code == 1
+    assert re.search(r"copy, Learned.*, seed 0 is skipped: checkpoint .*checkpoint/8 .*; delete it to train", said)
+    assert list((out / "trainings" / other).glob("rows-*"))
+    shutil.rmtree(metadata.parent.parent)
+    main(command)
+    assert ran[-1] == damaged
 
 
 def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
@@ -316,7 +357,7 @@ def test_a_stale_original_length_is_pointed_out(config, tmp_path, capsys):
     assert re.sub(r"least .*", "least ...", said).splitlines() == [
         "note: 'RoPE', 'DynamicNTK' has original_length=8, but training on copy goes up to 6 input positions",
         "estimate: at least ...",
-        "1/1 copy, RoPE is finished",  # where no bar is shown
+        "copy, RoPE, seeds 0, 1: finished",  # where no bar is shown
     ]
 
 
@@ -388,12 +429,17 @@ def test_a_config_may_define_an_encoder_of_its_own(tmp_path):
 
 
 def test_diverged_seeds_are_told_and_the_rest_goes_on(config, tmp_path, capsys):
-    main([str(config), "--out", str(tmp_path / "o"), "--train.learning-rate", "1e38", "--encoders", "RoPE", "--tasks", "copy"])
+    flags = ["--train.learning-rate", "1e38", "--encoders", "RoPE", "--tasks", "copy"]
+    with pytest.raises(SystemExit) as ended:
+        main([str(config), "--out", str(tmp_path / "o"), *flags])
+    assert ended.value.code == 1
     rows = read_rows(tmp_path / "o" / "rows.jsonl")
     assert {row["status"] for row in rows} == {"diverged"}
     assert {(row["exact_match"], row["token_accuracy"]) for row in rows} == {(None, None)}
     assert all(0 < row["diverged_at"] < 8 for row in rows)
-    assert "diverged" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "diverged" in printed.out
+    assert "diverged: copy, RoPE, seed 0" in printed.err
 
 
 EXPERIMENT = """\
@@ -486,14 +532,12 @@ def test_bad_flags(tmp_path, capsys):
 def test_bad_places(run, tmp_path, capsys):
     out, command = run
     before = contents(out)
+    (out / "trainings" / "notes").write_text("mine")
     for arguments, message in (
-        (
-            [*command, "--train.steps", "9"],
-            r"error: --out: The folder .* holds a different experiment: train.steps is 8 there and 9 here\. Give another folder",
-        ),
         ([command[0], "--out", str(out / "table.md")], r"error: --out: .*table.md is a file; give a folder"),
-        ([command[0], "--out", str(out / "cells")], r"error: --out: .* holds other files and no run.json"),
+        ([command[0], "--out", str(out / "trainings")], r"error: --out: .* holds other files and no study.json"),
         ([command[0], "--out", str(out / "table.md" / "x")], r"cannot be written"),
+        ([*command, "--reuse", str(out / "nowhere")], r"error: --reuse: .*nowhere is not a folder"),
         ([command[0]], r"--out"),
         (["--out", str(out)], r"CONFIG first"),
         ([], r"CONFIG first"),
@@ -502,6 +546,7 @@ def test_bad_places(run, tmp_path, capsys):
         ([str(tmp_path / ("x" * 300)), "--out", str(out)], r"cannot be read \(File name too long\)"),
     ):
         refused(arguments, message, tmp_path, capsys)
+    (out / "trainings" / "notes").unlink()
     assert contents(out) == before
 
 
@@ -531,7 +576,7 @@ def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
     process = subprocess.Popen(long, cwd=ROOT, env=environment, **pipes)
     signal.signal(signal.SIGINT, before)
     try:
-        while process.poll() is None and not list(out.glob("cells/copy-*/rows.jsonl")):
+        while process.poll() is None and len(list(out.glob("trainings/copy-*/rows-*.jsonl"))) < 2:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
@@ -539,14 +584,14 @@ def test_a_real_sigint_between_two_cells(config, finished, tmp_path):
         process.kill()
     assert process.returncode == 130, err
     assert "Traceback" not in err
-    assert "interrupted with 1 of 2 cells to do; the same command continues with them in" in err
-    [first] = out.glob("cells/copy-*/rows.jsonl")
-    assert not list(out.glob("cells/reverse-*/rows.jsonl"))
+    assert "interrupted with 2 of 4 trainings to do; the same command continues with them in" in err
+    first, _ = out.glob("trainings/copy-*/rows-*.jsonl")
+    assert not list(out.glob("trainings/reverse-*/rows-*.jsonl"))
     assert not (out / "table.md").exists()
     written = first.read_bytes(), first.stat().st_mtime_ns
     again = subprocess.run(long, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert (first.read_bytes(), first.stat().st_mtime_ns) == written
-    assert again.stderr.splitlines()[1:] == ["1/1 reverse, RoPE is finished"]  # not a terminal: no progress bar
+    assert again.stderr.splitlines()[1:] == ["reverse, RoPE, seeds 0, 1: finished"]  # not a terminal: no progress bar
     assert read_rows(out / "rows.jsonl") == [row for row in read_rows(finished / "rows.jsonl") if row["encoder"] == "RoPE"]
     assert re.search(r"^reverse\(alphabet=4\)  RoPE, as-trained ", again.stdout, re.MULTILINE)
 
@@ -567,7 +612,7 @@ def test_what_the_machine_cannot_run_is_refused_unless_forced(config, tmp_path, 
     refused(command, r"needs at least .* kB of memory, and there are 1 kB", tmp_path, capsys)
     assert ran == []
     main([*command, "--force"])
-    assert len(ran) == 1
+    assert len(ran) == 2
 
 
 BROKEN_METRIC = """
@@ -595,16 +640,52 @@ def test_a_fault_that_only_evaluation_shows_comes_before_training(config, tmp_pa
     ):
         write(measure)
         refused([str(path), "--out", str(out)], message, tmp_path, capsys)
+    assert not out.exists()
+    assert ran == []
     for measure, fault in (
-        ("raise ValueError('mine')", ValueError),
-        ("return logits @ logits, 1", (TypeError, ValueError)),
-        ("return 1 / 0", ZeroDivisionError),
+        ("raise ValueError('mine')", "ValueError: mine"),
+        ("return logits @ logits, 1", "Error: "),
+        ("return 1 / 0", "ZeroDivisionError: division by zero"),
     ):
         write(measure)
-        with pytest.raises(fault):
-            main([str(path), "--out", str(out)])
-        assert not out.exists()
-    assert ran == []
+        shutil.rmtree(out, ignore_errors=True)
+        with pytest.raises(SystemExit) as ended:
+            main([str(path), "--out", str(out), "--tasks", "copy"])
+        assert ended.value.code == 1
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        assert re.search(rf"failed: copy.*, RoPE, seed 1: \w*{fault}", said), said
+        assert {row["status"] for row in read_rows(out / "rows.jsonl")} == {"failed"}
+        for record in out.rglob("failed.json"):
+            assert "broken.py" in json.loads(record.read_text())["traceback"]
+        assert "| failed " in (out / "table.md").read_text()
+    write("return batch.answer_mask.sum(), 1")
+    with pytest.raises(SystemExit):
+        main([str(path), "--out", str(out), "--tasks", "copy"])
+    main([str(path), "--out", str(out), "--tasks", "copy", "--retry-failed"])
+    assert {row["status"] for row in read_rows(out / "rows.jsonl")} == {"ok"}
+
+
+def test_one_training_that_fails_stops_no_other(config, tmp_path, capsys, monkeypatch):
+    """A crash, and too little memory: both are recorded with their reasons, and the table leaves them out."""
+    evaluate_cell = evaluate.evaluate
+
+    def failing(cell, *rest, **options):
+        if cell.task.name == "copy":
+            learned = cell.method.label.startswith("Learned")
+            raise RuntimeError("RESOURCE_EXHAUSTED: 3 GB" if learned else "boom") if 0 in cell.seeds else KeyError("seed 1")
+        return evaluate_cell(cell, *rest, **options)
+
+    monkeypatch.setattr("rope_jax.study.work.evaluate", failing)
+    out = tmp_path / "out"
+    with pytest.raises(SystemExit) as ended:
+        main([str(config), "--out", str(out)])
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "failed: copy, Learned(max_length=32), seed 0: not enough memory: RuntimeError: RESOURCE_EXHAUSTED: 3 GB" in said
+    assert "failed: copy, Learned(max_length=32), seed 1: KeyError: 'seed 1'" in said  # tried again alone
+    assert "failed: copy, RoPE, seed 1: RuntimeError: boom" in said
+    assert {(row["task"], row["status"]) for row in read_rows(out / "rows.jsonl")} == {("copy", "failed"), ("reverse", "ok")}
 
 
 def test_a_full_disk_is_one_message_and_the_same_command_goes_on(config, finished, tmp_path, monkeypatch, capsys):
@@ -613,17 +694,19 @@ def test_a_full_disk_is_one_message_and_the_same_command_goes_on(config, finishe
     before = os.replace
 
     def fail(source, target):
-        if Path(target).name == stopped_at:
+        if Path(target).name.startswith(stopped_at):
             raise OSError(28, "No space left on device")
         before(source, target)
 
-    for stopped_at, left in (("run.json", 1), ("config.json", 1), ("rows.jsonl", 1), ("table.md", 0)):
+    for stopped_at, left in (("study.json", 2), ("training.json", 2), ("rows-", 2), ("rows.jsonl", 0), ("table.md", 0)):
         monkeypatch.setattr("os.replace", fail)
         with pytest.raises(SystemExit) as ended:
             main(command)
         assert ended.value.code == 1
         said = capsys.readouterr().err.splitlines()[-1]
-        assert re.fullmatch(rf"error: .*/{stopped_at}: No space left on device, with {left} of 1 cells to do; the same .*", said)
+        assert re.fullmatch(
+            rf"error: .*/{stopped_at}.*: No space left on device, with {left} of 2 trainings to do; the same .*", said
+        )
         monkeypatch.setattr("os.replace", before)
     main(command)
     rows = [row for row in read_rows(finished / "rows.jsonl") if (row["task"], row["encoder"]) == ("copy", "RoPE")]

@@ -21,5 +21,7 @@ def test_a_block_of_scores_does_not_grow_with_the_length(monkeypatch):
     assert block_sizes.query_block_size(1000, 1000, 8) == 64
     monkeypatch.setattr(block_sizes, "on_cpu", lambda: False)
     for length, heads in ((4096, 8), (16_384, 8), (32_768, 16)):
-        size = block_sizes.query_block_size(length, length, heads)
-        assert size == 128 or 4 * heads * size * length <= 2**26
+        for budget in (2**26, 2**31):
+            size = block_sizes.query_block_size(length, length, heads, budget=budget)
+            assert size == 128 or 4 * heads * size * length <= budget < 8 * heads * size * length
+        assert block_sizes.query_block_size(length, length, heads) == size  # alone on a device

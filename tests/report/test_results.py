@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from experiments.arguments import METRICS
 from experiments.cli import load_experiment
-from experiments.compare import METRICS
 from rope_jax.report import statistics, tables
-from rope_jax.study.store import open_run, read_rows
+from rope_jax.study.files import read_rows
+from rope_jax.study.gather import gather, write_rows
+from rope_jax.study.plan import make_plan
+from rope_jax.study.store import open_store
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent for path in (ROOT / "results").glob("*/rows.jsonl"))
@@ -27,13 +30,14 @@ def test_every_folder_is_finished_under_its_config():
     assert len(FOLDERS) >= 9
     for folder in FOLDERS:
         experiment = load_experiment(ROOT / "configs" / f"{folder.name}.py")
-        before = {path.name: path.read_bytes() for path in folder.iterdir()}
-        rows = read_rows(folder / "rows.jsonl")
-        assert {row["cell"] for row in rows} == {cell.hash for cell in experiment.cells()}, folder.name
-        with open_run(folder, experiment) as run:
-            assert run.unfinished() == [], folder.name
-            assert run.rows() == rows, folder.name
-        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before, folder.name
+        before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+        store = open_store(folder)
+        plan = make_plan(experiment, store)
+        gathered = gather(plan, store)
+        write_rows(gathered, store)
+        assert (gathered.missing, gathered.failed) == ([], {}), folder.name
+        assert gathered.rows == read_rows(folder / "rows.jsonl"), folder.name
+        assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before, folder.name
 
 
 def test_the_index_names_every_folder():

@@ -53,7 +53,7 @@ def test_no_estimate_is_above_what_the_compiled_program_needs(cell):
     state = jax.eval_shape(
         lambda: jax.vmap(lambda seed: train.init_state(seed, cell))(np.arange(len(cell.seeds), dtype=np.uint32))
     )
-    compiled = train.train_chunk.lower(state, seeds, numbers, cell=static, steps=2, plan=plan).compile()
+    compiled = train.train_chunk.lower(state, seeds, numbers, np.int32(0), np.int32(2), cell=static, plan=plan).compile()
     used = compiled.memory_analysis()  # of one device
     on_all_devices = (used.argument_size_in_bytes + used.temp_size_in_bytes) * devices.replica_mesh(len(cell.seeds)).size
     assert on_all_devices / 20 < cost.cell_bytes(cell) <= on_all_devices

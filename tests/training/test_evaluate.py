@@ -17,15 +17,61 @@ from rope_jax.study.config import Cell, Method, Variant
 from rope_jax.study.settings import ROW_COLUMNS, EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import EOS, FIRST_SYMBOL, SEP, Copy, Reverse
 from rope_jax.tasks.metrics import ExactMatch, Metric
-from rope_jax.training.evaluate import _padded_lengths, check_evaluation, evaluate, fixed_batch, measure_replicas
+from rope_jax.training.evaluate import _programs, check_evaluation, evaluate, fixed_batch, measure_replicas
 from rope_jax.training.microbatch import microbatch_plan
 from rope_jax.training.train import draw_batch, fit, init_state, loss_and_gradient
 
+VARIANTS = (Variant(name="random", policy=Randomized(max_position=60)),)
 
-def test_lengths_of_other_numbers_of_examples_are_apart(toy_cell):
-    """They share no program, so that a short one with many examples is not padded to a long one with few."""
-    cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2, 3, 40), examples=(64, 64, 2)))
-    assert _padded_lengths(cell) == {2: 3, 3: 3, 40: 40}
+
+def padded(cell):
+    return {length: program.max_length for _, programs in _programs(cell, None, 1) for length, program in programs}
+
+
+def test_what_a_length_is_padded_to(toy_cell, monkeypatch):
+    """Rungs of a ladder where lengths are cheap beside compiling, themselves where they are not; nothing beyond the positions."""
+    cell = replace(toy_cell, evaluate=EvaluateConfig(lengths=(2, 3, 7, 9, 40, 100), examples=8))
+    assert padded(cell) == {2: 8, 3: 8, 7: 8, 9: 12, 40: 48, 100: 128}
+    longer = replace(cell, train=replace(cell.train, max_length=12))
+    assert padded(longer) == {2: 24, 3: 24, 7: 24, 9: 24, 40: 48, 100: 128}
+    limited = replace(cell, method=Method(encoder=rj.Learned(max_length=203)))  # 100 symbols are 202 input positions
+    assert padded(limited) == {2: 8, 3: 8, 7: 8, 9: 12, 40: 48, 100: 100}
+    limited = replace(limited, method=Method(encoder=rj.Learned(max_length=250)))
+    assert padded(limited)[100] == 124
+    monkeypatch.setattr("rope_jax.training.evaluate._work", lambda task, model, examples, length: length / 40)
+    assert padded(longer) == {2: 8, 3: 8, 7: 8, 9: 12, 40: 40, 100: 100}
+
+
+def test_a_measurement_depends_on_nothing_else_that_is_measured(toy_cell, monkeypatch):
+    """Bit for bit, by the sum of a float: whatever other lengths, variants, numbers of examples and seeds there are."""
+    sums = {}
+
+    def note(cell, variant, *, seed, length, measured, **_):
+        assert sums.setdefault((variant.name, seed, length), measured) == measured
+        return (variant.name, seed, length)
+
+    monkeypatch.setattr("rope_jax.training.evaluate.row", note)
+    method = Method(encoder=rj.Compose(rj.RoPE(learn_base=True), rj.Fire()), variants=VARIANTS)
+    settings = EvaluateConfig(lengths=(2, 3, 5, 12, 19), examples=16, metrics=(MeanLoss(),))
+    whole = replace(toy_cell, method=method, evaluate=settings, seeds=(4, 0, 7))
+    params = jax.vmap(lambda seed: init_state(seed, whole).params)(jnp.array(whole.seeds, jnp.uint32))
+
+    def measure(cell, kept=(0, 1, 2), only=None):
+        stacked = jax.tree.map(lambda x: x[np.array(kept)], params)
+        return [each for rows in evaluate(cell, stacked, np.full(len(kept), -1), only=only) for each in rows]
+
+    assert len(measure(whole)) == 2 * 5 * 3
+    pairs = [("random", 19), ("as-trained", 3)]
+    assert set(measure(whole, only=pairs)) == {(*pair[:1], seed, pair[1]) for pair in pairs for seed in (4, 0, 7)}
+    for lengths, kept in (((19,), (0, 2)), ((5, 2), (1,)), ((12, 3, 5), (2, 1, 0, 1, 2))):
+        fewer = replace(whole, evaluate=replace(settings, lengths=lengths), seeds=tuple(range(len(kept))))
+        fewer = replace(fewer, method=replace(method, variants=VARIANTS[: len(kept) - 1]))
+        object.__setattr__(fewer, "seeds", tuple(whole.seeds[i] for i in kept))  # one of them twice
+        measure(fewer, kept)
+    with pytest.raises(ValueError, match=r"only holds \('random', 4\), which the cell does not measure; add it"):
+        measure(whole, only=[("random", 4)])
+    monkeypatch.undo()
+    check_evaluation(whole, only=pairs)
 
 
 @pytest.mark.parametrize("task", [Copy(alphabet=7), Reverse(alphabet=7, unique=True)], ids=repr)
@@ -241,10 +287,9 @@ CURVES = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("encoder", CURVES)
-def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder, monkeypatch):
-    monkeypatch.setattr(
-        "rope_jax.training.evaluate._work", lambda cell, examples, length: length
-    )  # so that compiling is cheap beside it
+def test_a_curve_over_any_lengths_takes_few_programs(toy_cell, compiled, encoder, monkeypatch):
+    # so that most lengths are not cheap, and none is as dear as compiling
+    monkeypatch.setattr("rope_jax.training.evaluate._work", lambda task, model, examples, length: length / 100)
     cell = replace(
         toy_cell,
         method=Method(encoder=encoder),
@@ -256,8 +301,8 @@ def test_a_curve_over_any_lengths_takes_six_programs(toy_cell, compiled, encoder
     jax.clear_caches()
     compiled.clear()
     assert len(list(evaluate(cell, params, diverged_at))) == 40
-    assert compiled.count("jit(measure_replicas)") == 4
-    assert len(compiled) <= 6, compiled
+    assert compiled.count("jit(measure_replicas)") == 6
+    assert len(compiled) <= 8, compiled
 
 
 def greedy(apply, params, x, positions_of, prepared, limit):

@@ -42,7 +42,7 @@ class Ramp(Task):
         return length
 
     def sample(self, key, lengths, *, max_length):
-        tokens = jnp.tile(jnp.arange(max_length)[None], (lengths.shape[0], 1))
+        tokens = jnp.tile(jnp.minimum(jnp.arange(max_length), self.size - 1)[None], (lengths.shape[0], 1))
         first = tokens == 0
         return Batch(tokens=tokens, targets=tokens, loss_mask=first, answer_mask=first, lengths=lengths)
 

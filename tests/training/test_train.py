@@ -17,7 +17,7 @@ from rope_jax.policies import Randomized
 from rope_jax.study.config import Cell, Method
 from rope_jax.study.settings import EvaluateConfig, ModelConfig, TrainConfig
 from rope_jax.tasks import Copy
-from rope_jax.training import checkpoint
+from rope_jax.training import checkpoint, train
 from rope_jax.training.devices import over_replicas, replica_mesh, whole_sharding
 from rope_jax.training.evaluate import evaluate
 from rope_jax.training.microbatch import MicrobatchPlan, microbatch_plan
@@ -77,31 +77,47 @@ def test_a_chunk_equals_a_loop_of_steps(toy_cell):
 
 
 def test_resumed_equals_uninterrupted_bit_for_bit(toy_cell, tmp_path, monkeypatch):
-    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda steps: 4)
-    whole = next(now for now in fit(toy_cell) if now.step == 8).state
-    interrupted = next(iter(fit(toy_cell)))
-    assert interrupted.step == 4
-    checkpoint.save(tmp_path / "c", interrupted.state)
-    assert checkpoint.latest_step(tmp_path / "c") == 4
-    restored = checkpoint.load(tmp_path / "c", toy_cell)
-    chex.assert_trees_all_equal(last(fit(toy_cell, restored)).state, whole)
+    """At any step, whatever the chunks."""
+    folders = [tmp_path / "0", tmp_path / "1"]
+    whole = last(fit(toy_cell)).state
+    for sizes in ((8,), (3, 5), (1, 1, 5, 1), (7, 1)):
+        chunks = iter(sizes)
+        monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left, chunks=chunks: next(chunks))
+        for now in fit(toy_cell, wanted=lambda step: True):
+            checkpoint.save(folders, now.state)
+            assert [checkpoint.latest_step(folder) for folder in folders] == [now.step] * 2
+        chex.assert_trees_all_equal(now.state, whole)
+        monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left, first=sizes[0]: min(first, left))
+        interrupted = next(iter(fit(toy_cell, wanted=lambda step: True)))
+        assert interrupted.step == sizes[0]
+        checkpoint.save(folders, interrupted.state)
+        restored = checkpoint.load(folders, toy_cell)
+        chex.assert_trees_all_equal(restored if sizes[0] == 8 else last(fit(toy_cell, restored)).state, whole)
 
 
-def test_a_checkpoint_replaces_the_one_before_and_a_broken_write_is_passed_over(toy_cell, tmp_path):
+def test_the_next_chunk_starts_before_the_last_is_read_unless_its_state_is_wanted(toy_cell, monkeypatch):
+    """A state that is not wanted is consumed; one that is wanted is whole until the caller goes on."""
+    events, chunk = [], train.train_chunk
+
+    def launched(state, seeds, numbers, start, steps, **options):
+        events.append(int(start))
+        return chunk(state, seeds, numbers, start, steps, **options)
+
+    monkeypatch.setattr(train, "train_chunk", launched)
+    monkeypatch.setattr(train, "chunk_size", lambda speed, left: 2)
+    for now in fit(toy_cell, wanted=lambda step: step == 4):
+        events.append(f"yield {now.step}")
+        assert (now.state is not None) == (now.step in (4, 8))
+        if now.state is not None:
+            assert np.asarray(now.state.step).tolist() == [now.step] * 2
+        assert now.losses.shape == (2,)
+        assert now.seconds > 0
+    assert events == [0, 0, 2, "yield 2", "yield 4", 4, 6, "yield 6", "yield 8"]  # the first call compiles
+
+
+def test_a_trained_state_is_not_trained_further(toy_cell, compiled):
     state = last(fit(toy_cell)).state
-    later = replace(state, step=state.step + 4)
-    checkpoint.save(tmp_path, state)
-    checkpoint.save(tmp_path, later)
-    assert [path.name for path in tmp_path.iterdir()] == ["12"]
-    (tmp_path / "16.orbax-checkpoint-tmp").mkdir()
-    assert checkpoint.latest_step(tmp_path) == 12
-    chex.assert_trees_all_equal(checkpoint.load(tmp_path, toy_cell), later)
-    assert checkpoint.load(tmp_path / "nothing", toy_cell) is None
-    (tmp_path / "12" / "_METADATA").write_text("{")
-    with pytest.raises(
-        checkpoint.DamagedCheckpointError, match=r"checkpoint .*12 cannot be read \(.*\); delete it to train that cell again"
-    ):
-        checkpoint.load(tmp_path, toy_cell)
+    assert list(fit(toy_cell, state)) == []
 
 
 def test_lengths_are_uniform_and_the_same_for_all_seeds():
@@ -219,8 +235,9 @@ def test_a_cell_is_trained_by_one_program(toy_cell, compiled):
     assert compiled == ["jit(init_replicas)", "jit(train_chunk)"]
 
 
-def test_cells_that_differ_in_numbers_alone_share_one_program(toy_cell, compiled):
+def test_cells_that_differ_in_numbers_alone_share_one_program(toy_cell, compiled, monkeypatch):
     """With the results that programs with these numbers compiled in give."""
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left: 1)
     cells = [
         with_train(toy_cell, learning_rate=rate, clip_norm=clip, optimizer=AdamW(weight_decay=decay, eps=eps))
         for rate, clip, decay, eps in ((2e-3, 1.0, 0.01, 1e-8), (3e-2, 0.2, 0.3, 1e-6))
@@ -232,8 +249,8 @@ def test_cells_that_differ_in_numbers_alone_share_one_program(toy_cell, compiled
     seeds = jnp.array(toy_cell.seeds, jnp.uint32)
     for cell, one in zip(cells, shared, strict=True):
         state = init_replicas(seeds, {}, cell=cell)
-        state, losses = train_chunk(state, seeds, {}, cell=cell, steps=8, plan=microbatch_plan(cell))
-        np.testing.assert_array_equal(np.mean(np.asarray(losses), axis=1), one.losses)
+        state, losses = train_chunk(state, seeds, {}, np.int32(0), np.int32(8), cell=cell, plan=microbatch_plan(cell))
+        np.testing.assert_array_equal(np.asarray(losses)[:, 7], one.losses)
         chex.assert_trees_all_equal(state, one.state)
     differences = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), *(one.state.params for one in shared))
     assert max(jax.tree.leaves(differences)) > 1e-3  # the numbers are used
@@ -288,19 +305,28 @@ def test_the_gradient_is_clipped_by_its_global_norm():
     chex.assert_trees_all_close(first_moment, {"a": jnp.array([0.03]), "b": jnp.array([0.04])}, rtol=1e-5)
 
 
-def test_chunks_are_equal_where_they_can_be():
-    for steps, size in ((1500, 100), (2000, 100), (60, 60), (8, 100), (1501, 79), (202, 100), (149, 100)):
-        assert chunk_size(steps) == size
+def test_a_chunk_takes_about_a_second():
+    for seconds, left, size in (
+        (None, 900, 1),
+        (0.0, 900, 100),
+        (1e-4, 900, 100),
+        (0.01, 900, 100),
+        (0.1, 900, 10),
+        (0.1, 3, 3),
+        (7.0, 900, 1),
+    ):
+        assert chunk_size(seconds, left) == size
 
 
-def test_any_number_of_steps_is_done_exactly(toy_cell):
+def test_any_number_of_steps_is_done_exactly(toy_cell, monkeypatch):
+    monkeypatch.setattr("rope_jax.training.train.chunk_size", lambda speed, left: min(100, left))
     ends = [now.step for now in fit(with_train(toy_cell, steps=103))]
     assert ends == [100, 103]
 
 
 def test_replicas_spread_over_the_devices():
     assert len(jax.devices()) == 2
-    assert [replica_mesh(n).size for n in (1, 2, 3, 4)] == [1, 2, 2, 2]
+    assert [replica_mesh(n).size for n in (1, 2, 3, 4)] == [2, 2, 2, 2]
     add = over_replicas(lambda replica, shared: {"sum": replica["x"] + shared}, 5)
     out = jax.jit(add)({"x": jnp.arange(10.0).reshape(5, 2)}, jnp.array([1.0, 2.0]))["sum"]
     np.testing.assert_array_equal(out, np.arange(10.0).reshape(5, 2) + np.array([1.0, 2.0]))
@@ -308,14 +334,14 @@ def test_replicas_spread_over_the_devices():
 
 
 def test_a_chunk_never_calls_back_to_the_host(toy_cell):
-    state = next(iter(fit(toy_cell))).state
+    state = last(fit(toy_cell)).state
     seeds = jax.device_put(np.array([0, 1], np.uint32), state.step.sharding)
     cell, numbers = split_numbers(toy_cell)
-    numbers = jax.device_put(numbers, whole_sharding(2))
-    chunk = functools.partial(train_chunk, cell=cell, steps=2, plan=microbatch_plan(toy_cell))
-    assert "callback" not in jax.jit(chunk).lower(state, seeds, numbers).as_text()
+    shared = jax.device_put((numbers, np.int32(8), np.int32(2)), whole_sharding(2))
+    plan = microbatch_plan(toy_cell)
+    assert "callback" not in train_chunk.lower(state, seeds, *shared, cell=cell, plan=plan).as_text()
     with jax.transfer_guard("disallow"):  # nor does it get arrays from there
-        chunk(state, seeds, numbers)
+        train_chunk(state, seeds, *shared, cell=cell, plan=plan)
 
 
 @pytest.mark.slow

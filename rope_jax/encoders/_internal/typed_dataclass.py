@@ -5,10 +5,13 @@ import functools
 import math
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .inputs import FLOAT32_RANGE, INT32, in_float32, shown
+
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +25,8 @@ class TypedDataclass:
     dataclasses, and tuples of these. Programs compute in int32 and float32, so an int is within int32, and a float is finite and
     within the range of float32.
 
-    An int where a float is declared becomes that float, so that NTK(factor=2) equals NTK(factor=2.0) everywhere.
+    An int where a float is declared becomes that float, so that NTK(factor=2) equals NTK(factor=2.0) everywhere. A dict becomes
+    the tuple of its items; a field that may be one is declared `Mapping[str, V] | tuple[tuple[str, V], ...]`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -42,6 +46,8 @@ class TypedDataclass:
         declared = _declared_types(type(self))  # type: ignore[arg-type]
         for field in dataclasses.fields(self):
             value, name = getattr(self, field.name), f"{type(self).__name__} {field.name}"
+            if isinstance(value, Mapping):
+                value = pairs_of(value)
             if not _fits(value, declared[field.name]):
                 raise ValueError(f"{name} must be {_described(declared[field.name])}, got {shown(value)}")
             if not _is_plain(value):
@@ -52,6 +58,11 @@ class TypedDataclass:
             value = _coerced(value, declared[field.name])
             _require_range(name, value)
             object.__setattr__(self, field.name, value)
+
+
+def pairs_of(value: Mapping[str, V] | tuple[tuple[str, V], ...]) -> tuple[tuple[str, V], ...]:
+    """The items of a dict, or of the tuple that a field holds in its place."""
+    return tuple(value.items()) if isinstance(value, Mapping) else value
 
 
 @functools.cache
@@ -143,6 +154,8 @@ def _described(declared: Any) -> str:
         return " or ".join(repr(argument) for argument in arguments)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_described(argument) for argument in arguments)
+    if origin is Mapping:
+        return "a dict"
     if origin is tuple and arguments[1:] == (...,):
         return f"a tuple, of which each is {_described(arguments[0])}"
     if origin is tuple:
