@@ -193,6 +193,7 @@ def test_one_deleted_training_is_run_again_alone_and_alike(run, ran, toy):
     assert sorted(len(read_rows(session)) for session in (out / "sessions").iterdir()) == [2, 9]
 
 
+@pytest.mark.slow
 def test_a_study_grows_by_flags_and_trains_only_what_is_new(run, ran, toy, tmp_path, capsys):
     """Another seed and another length; the rows are those of a study that was run at once."""
     out, command = run

@@ -42,6 +42,7 @@ def test_what_a_length_is_padded_to(toy_cell, monkeypatch):
     assert padded(longer) == {2: 8, 3: 8, 7: 8, 9: 12, 40: 40, 100: 100}
 
 
+@pytest.mark.slow
 def test_a_measurement_depends_on_nothing_else_that_is_measured(toy_cell, monkeypatch):
     """Bit for bit, by the sum of a float: whatever other lengths, variants, numbers of examples and seeds there are."""
     sums = {}
