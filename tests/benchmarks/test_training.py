@@ -74,6 +74,7 @@ def test_each_ablation_leaves_one_mechanism_out(cell):
             assert len(switches) == 1
 
 
+@pytest.mark.slow
 def test_mixed_lengths_have_buckets(cell):
     mixed = replace(cell, train=replace(cell.train, min_length=1, max_length=9))
     made = step.contenders(mixed)

@@ -213,6 +213,7 @@ def test_a_study_grows_by_flags_and_trains_only_what_is_new(run, ran, toy, tmp_p
     assert len(read_rows(out / "rows.jsonl")) == 48
 
 
+@pytest.mark.slow
 def test_a_folder_is_continued_after_options_and_names_were_added(run, ran, config, tmp_path):
     """An encoder's class gets an option with a default, and the methods get names: no cell is run, rows have the new names."""
     out, command = run

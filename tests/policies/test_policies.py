@@ -377,6 +377,7 @@ def test_variants_of_one_name_stay_apart():
         curves([*rows, rows[0]])
 
 
+@pytest.mark.slow
 def test_test_positions_do_not_depend_on_passes_or_on_other_lengths(trained, monkeypatch):
     made, _, rows = trained
     whole = rows()

@@ -150,6 +150,7 @@ PLANS = [
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_micro_batches_and_buckets_do_not_change_the_loss_and_its_gradient(method, draw):
     """Against one example at a time, unpadded."""
     train = TrainConfig(batch_size=11, max_length=6, length_draw=draw, steps=9)
